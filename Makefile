@@ -1,21 +1,18 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo quick console console-test test soak chaos check format lock bench reference environment base servers
+.PHONY: help demo quick console console-test test soak chaos check format lock bench reference environment servers
 bin := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE # every test process would compile the code and rewrite the asserts anew
 
 help: ## what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
 
-environment: ## the Python environment, .venv, with CrewAI
-	@scripts/bootstrap crewai
-
-base: # the same without CrewAI, unless it is there
+environment: ## the Python environment, .venv
 	@scripts/bootstrap
 
-servers: base ## environments of the MCP servers that the demo uses, .tools/servers
+servers: environment ## environments of the MCP servers that the demo uses, .tools/servers
 	@scripts/server-env time git
 
-console: base ## builds the console into src/starling/console
+console: environment ## builds the console into src/starling/console
 	@scripts/console
 
 demo: servers ## starts the platform, sends it a request, shows what happens, stops
@@ -25,17 +22,17 @@ demo: servers ## starts the platform, sends it a request, shows what happens, st
 quick: environment ## unit and contract tests, in less than a minute
 	$(bin)/python -m pytest -n auto tests/unit tests/contract
 
-test: environment servers ## all tests, but for soak tests and long chaos rounds
+test: servers ## all tests, but for soak tests and long chaos rounds
 	@scripts/server-env sqlite
 	@scripts/node-servers
 	@scripts/console
 	$(bin)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
-console-test: environment servers ## all tests of pages
+console-test: servers ## all tests of pages
 	@scripts/console
 	$(bin)/python -m pytest -n auto --dist loadfile -m "not soak" tests/console
 
-soak: environment servers ## tests of races and outages again, with many rounds and real waiting times
+soak: servers ## tests of races and outages again, with many rounds and real waiting times
 	@$(bin)/python -m tests.support.wrong_clock
 	$(bin)/python -m pytest -n auto --dist worksteal -m soak --timeout 900
 

@@ -12,6 +12,7 @@ from bench.harness import BenchSetup
 from bench.line_process import HERE
 from brain.lifecycle.answer_check import unsupported
 from brain.lifecycle.answer_passages import passages
+from brain.lifecycle.citations import cited_of
 
 _DEVELOPED_ON: Final = HERE / "data/answer_check.jsonl"
 _JUDGED: Final = HERE / "data/answer_check_judged.jsonl"
@@ -29,7 +30,7 @@ NAMES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """An answer to `said`, the request and what came before it, from `sources`; `inventions` are passages of it."""
+    """An answer to `said`, the request and what came before it, that cites `sources`; `inventions` are of it."""
 
     said: Sequence[str]
     sources: Sequence[str]
@@ -91,4 +92,4 @@ def _row(line: str) -> _Row:
     answer = row["answer"]
     starts = [(answer.index(passage), passage) for passage in row["inventions"]]
     inventions = [(start, start + len(passage)) for start, passage in starts]
-    return _Row([row["request"], *row["conversation"]], row["results"], answer, inventions)
+    return _Row([row["request"], *row["conversation"]], cited_of(row["results"], answer), answer, inventions)

@@ -7,19 +7,20 @@ from dataclasses import replace
 from itertools import chain, count, islice
 from typing import Annotated, ClassVar, Final
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic import BeforeValidator, Field
 
 from architect.checks import PROOF_RULES, caller_grant, checked, trivial_criterion, unknown_tool
 from architect.checks.examples import case_tools
 from architect.checks.few_cases import FEWEST
 from architect.team_world import TeamWorld
 from architect.wording import contains, folded
+from starling.core.closed_document import ClosedDocument
 from starling.core.errors import LLMInvalidResponse
-from starling.core.events.build_events import MetCriterion, Proof
+from starling.core.events.build_events import CriterionReport, Proof
 from starling.core.fit import JUDGE, shown
 from starling.core.model_output.names import aliases, resolve
 from starling.core.teams.building import BuildCase, BuildRun, Section
-from starling.core.teams.proofs import CaseReport, CriterionReport, PartReport, ProofReport, TrialRecord
+from starling.core.teams.proofs import CaseReport, PartReport, ProofReport, TrialRecord
 from starling.core.teams.spec import MOST_FINDINGS, Criterion, Example, Finding, TeamMember, TeamSpec
 from starling.core.teams.stars import StarSpec
 from starling.core.text import one_line
@@ -100,20 +101,18 @@ def _listed(value: object) -> object:
     return [] if value is None else value
 
 
-class Judgement(BaseModel):
+class Judgement(ClosedDocument):
     """A judge's answer: ids of the criteria that are met and of those that are not, and why not.
 
     What is in neither of the lists, or in both, is not decided.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     EXPECTED: ClassVar[str] = 'one JSON object with "met", "not_met" (lists of ids) and "reason"'
     NEEDED_IF_CUT: ClassVar[tuple[str, ...]] = ("met", "not_met")
     MUST_AGREE: ClassVar[tuple[str, ...]] = ("met",)
 
     met: Annotated[list[str], BeforeValidator(_listed)]
-    not_met: Annotated[list[str], BeforeValidator(_listed)] = []
+    not_met: Annotated[list[str], BeforeValidator(_listed)] = Field(default=[])
     reason: str = ""
 
 
@@ -334,7 +333,7 @@ def _event(report: CaseReport, team: str, path: str) -> Proof:
         team=team,
         case=report.id,
         passed=report.passed,
-        criteria=[MetCriterion(**one.model_dump()) for one in report.criteria],
+        criteria=[*report.criteria],
         counts=report.counts,
         live=sources["live"],
         fixture=sources["fixture"],

@@ -2,16 +2,15 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from operator import attrgetter
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PlainSerializer
+from pydantic import Field, PlainSerializer, TypeAdapter
 from sqlalchemy import Row, Text, case, func, insert, literal, select, update
 from sqlalchemy.dialects.postgresql import JSONB, distinct_on
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from starling.core.json import as_read, storable
 from starling.core.principal import Grant, Principal
@@ -19,7 +18,7 @@ from starling.core.teams.building import BuildOrigin
 from starling.core.teams.proofs import PartReport, ProofReport, ProofState
 from starling.core.teams.spec import TeamSpec
 from starling.infra.postgres.audit import AuditEntry, check_maker, latest_of_team
-from starling.infra.postgres.engine import changing, reading
+from starling.infra.postgres.engine import Repository
 from starling.infra.postgres.tables.registry import workflows
 
 type TeamState = Literal["draft", "proven", "unproven", "active", "superseded", "archived"]
@@ -118,23 +117,12 @@ _ACTIVE_FIRST = case((workflows.c.state == "active", 0), else_=1)
 _UNUSED = ("draft", "proven", "unproven")  # states of versions that aren't, and weren't, active
 
 
-class TeamRepository:
+class TeamRepository(Repository):
     """Versions of teams in Postgres. No statement changes spec, hash or creator of a stored version.
 
     What takes a connection is part of its caller's transaction, which holds the lock of the registry: so versions are
     numbered and activated one at a time. Specs are read and written in threads: a long one takes part of a second.
     """
-
-    def __init__(self, engine: AsyncEngine) -> None:
-        self._engine = engine
-
-    def changing(self) -> AbstractAsyncContextManager[AsyncConnection]:
-        """Give the transaction of a change; it is committed where the block ends well."""
-        return changing(self._engine)
-
-    def reading(self) -> AbstractAsyncContextManager[AsyncConnection]:
-        """Give a connection for queries."""
-        return reading(self._engine)
 
     async def add(
         self,
@@ -270,7 +258,4 @@ def _proof(proof: ProofReport) -> dict[str, Any]:
     return {"proof": storable(proof.model_dump(mode="json", exclude={"not_judged"})), "proven_state": proof.state}
 
 
-def _summary(proof: Mapping[str, Any]) -> ProofSummary:
-    parts = tuple(map(PartReport.model_validate, proof.get("parts", ())))
-    shown = {name: proof[name] for name in ("state", "score", "run_id", "trace_id", "tools")}
-    return ProofSummary(**shown, parts=parts)
+_summary = TypeAdapter(ProofSummary).validate_python

@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from difflib import unified_diff
 from itertools import islice, zip_longest
 from typing import Any, Final, cast
@@ -244,20 +243,15 @@ def _too_long(length: str) -> TeamInvalidError:
 _NOTHING: Final = object()
 
 
-@dataclass(frozen=True, slots=True)
-class SpecDiff:
-    """A unified diff of two specs as YAML, and the paths, such as `members[0].role`, of what differs."""
+def spec_diff(before: TeamSpec, after: TeamSpec, *, names: tuple[str, str]) -> tuple[str, tuple[str, ...]]:
+    """Return a unified diff of two specs as YAML, and the paths, such as `members[0].role`, of what differs.
 
-    text: str
-    paths: tuple[str, ...]
-
-
-def spec_diff(before: TeamSpec, after: TeamSpec, *, names: tuple[str, str]) -> SpecDiff:
-    """Return how one spec differs from an earlier one; `names` stand in the diff's first lines."""
+    `names` stand in the diff's first lines.
+    """
     old, new = (spec_yaml(spec).splitlines(keepends=True) for spec in (before, after))
     text = "".join(unified_diff(old, new, fromfile=names[0], tofile=names[1]))
     written = [spec.model_dump(mode="json", exclude_defaults=True) for spec in (before, after)]
-    return SpecDiff(text, tuple(_paths("", *written)))
+    return text, tuple(_paths("", *written))
 
 
 def spec_yaml(spec: TeamSpec) -> str:

@@ -121,7 +121,8 @@ class RequestGovernance:
                 row = whole.narrowed(stored.row.model_copy(update=choices))
                 if row.roles == ():  # the two rows have no role in common
                     row = row.model_copy(update={"roles": whole.roles, "default_role": whole.default_role})
-                return GovernanceDecision(source=stored.source, row=row)
+                warning = stored.warning if stored.source == "fallback" else ""
+                return GovernanceDecision(source=stored.source, row=row, warning=warning)
         governance = by_table if self.service is None or own is not None else self.service(by_table)
         decided = await governance.evaluate_request(run.thread_id, channel, mode, run.input)
         if own is None:

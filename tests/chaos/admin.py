@@ -84,6 +84,13 @@ class Administrator:
         self.guarantees.switched_off.append(SwitchedOff("key", old.id, tenant, since))
         await asyncio.gather(self._closing(old, since), self._probe_key(old, since))
 
+    async def check_unready(self) -> None:
+        """Check that no API is ready; one that is just restarted or stopped may give no answer."""
+        async with aiohttp.ClientSession(timeout=_KNOCKING) as client:
+            for address in self.cluster.addresses:
+                if await _status(client, f"{address}/ready") == 200:
+                    self.history.add_violation("a full disk is told", f"{address}/ready returned 200")
+
     async def prune(self) -> int:
         """Prune old data; return the number of deleted rows.
 
@@ -112,7 +119,9 @@ class Administrator:
         async with aiohttp.ClientSession(headers=headers, timeout=_KNOCKING) as client:
             while self._watching(since, SWITCH_SECONDS):
                 for address in self.cluster.addresses:
-                    self.guarantees.key_probes.append(KeyProbe(key.id, time(), await _status(client, address)))
+                    self.guarantees.key_probes.append(
+                        KeyProbe(key.id, time(), await _status(client, f"{address}/v1/runs"))
+                    )
                 await asyncio.sleep(_KNOCK_SECONDS)
 
     async def _now(self) -> float:
@@ -122,9 +131,9 @@ class Administrator:
         return rows[0]["now"]
 
 
-async def _status(client: aiohttp.ClientSession, address: str) -> int:
+async def _status(client: aiohttp.ClientSession, url: str) -> int:
     try:
-        async with client.get(f"{address}/v1/runs") as response:
+        async with client.get(url) as response:
             return response.status
     except (aiohttp.ClientError, TimeoutError):
         return 0

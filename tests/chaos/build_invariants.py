@@ -109,15 +109,18 @@ def audit_has_every_change_of_a_built_team(found: Observations) -> Iterator[tupl
 
 
 def activations_are_proven_or_approved(found: Observations) -> Iterator[tuple[str, str]]:
-    """What a build activates is approved by the key that the entry names, or is proven and nobody was asked."""
+    """What a build activates is approved by the key that the entry names, or proven by it and nobody was asked.
+
+    A later proof of the active version may fail.
+    """
     asked = {row["run_id"]: row for row in found.activations}
-    versions = {(row["tenant"], row["name"], row["version"]): row for row in found.versions}
+    proofs = [entry for entry in found.audit if entry["action"] == "team.prove"]
+    proven = {(each["detail"]["run_id"], _place(each)) for each in proofs if each["detail"].get("state") == "proven"}
     for entry in found.audit:
         run_id = entry["detail"].get("run_id", "")
         if entry["action"] != "team.activate" or not run_id:
             continue
-        question, row = asked.get(run_id), versions.get(_place(entry))
-        if question:
+        if question := asked.get(run_id):
             approved = question["state"] == "resolved" and _object(question["payload"]).get("approved")
             if (
                 not approved
@@ -128,8 +131,8 @@ def activations_are_proven_or_approved(found: Observations) -> Iterator[tuple[st
                     run_id,
                     f"was activated by {entry['actor']}, and {question['answered_by']} said {question['payload']}",
                 )
-        elif row and row["proven_state"] != "proven":
-            yield run_id, f"{_version(row)} is {row['proven_state']} and was activated, and nobody was asked"
+        elif (run_id, _place(entry)) not in proven:
+            yield run_id, f"{_place(entry)} was activated without a proof, and nobody was asked"
 
 
 def _object(value: Row | None) -> Row:

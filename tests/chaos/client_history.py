@@ -47,9 +47,10 @@ class Accepted:
 
     run_id: str
     tenant: str
-    thread_id: str
+    thread_id: str  # empty where the client isn't told
     planned: PlannedRequest
     text: str | None  # the input of its run; None where the platform words it
+    path: str = "/v1/runs"  # of the route that accepted it
 
 
 @dataclass(slots=True)

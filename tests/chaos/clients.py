@@ -6,13 +6,16 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from time import monotonic, time
 from typing import Any
+from uuid import UUID
+
+from aiohttp import ClientTimeout
 
 from tests.chaos.api_client import LOST, PAUSE_SECONDS, ApiClient
 from tests.chaos.approvers import Approver
 from tests.chaos.builds import BuildGenerator, BuildWish
 from tests.chaos.client_history import Accepted, ClientHistory, Reading
 from tests.chaos.cluster import TENANTS, Cluster
-from tests.chaos.workload import CLERKS, DESK, TILL, Call, PlannedRequest, RequestGenerator, Task
+from tests.chaos.workload import CLERKS, DESK, TILL, Call, PlannedRequest, RequestGenerator, Task, single_call
 from tests.support.sse import read_events
 
 _THREADS = 4
@@ -27,6 +30,8 @@ _EVERYBODY = (  # an agent, a member of a team, and one of the team inside it
 )
 _CANCELLED, _READ_TWICE, _SENT_AGAIN, _IMPATIENT, _POOR = 0.1, 0.3, 0.1, 0.08, 0.1  # fractions of the requests
 _BUILDS = 0.2
+_DOORS = 0.3  # fraction of the others that OpenAI's clients send, or other services as single calls
+_RETRIES = "x-stainless-retry-count"  # which OpenAI's clients send; they have no idempotency key
 _LAST_TEAM = "last_crew"
 _NOT_POSSIBLE = (404, 409)  # there is no such team, or another run builds it
 
@@ -42,6 +47,7 @@ class _Asking:
     text: str | None
     path: str = "/v1/runs"
     refused: bool = False
+    key_id: str = ""
     since: float = field(default_factory=time)
 
     @property
@@ -91,6 +97,8 @@ class Clients:
         while not stop.is_set():
             if self.api.rng.random() < _BUILDS:
                 await self._send_and_read(self._build_for(builds.next()), in_background=True)
+            elif self.api.rng.random() < _DOORS:
+                await self._send_and_read(self._request_at_door(requests.next()), in_background=True)
             else:
                 await self._send_and_read(self._request_for(requests.next()), self.api.rng.random() < 0.5)
             await asyncio.sleep(self.api.rng.uniform(0.0, 0.3))
@@ -126,6 +134,21 @@ class Clients:
         reading = Reading("", f"the caller of {planned.token}")
         return _Asking(planned, body, {"Idempotency-Key": f"key-{planned.token}"}, reading, planned.text)
 
+    def _request_at_door(self, planned: PlannedRequest) -> _Asking:
+        reading, headers = Reading("", f"the caller of {planned.token}"), {_RETRIES: "0"}
+        match self.api.rng.choice(["chat", "response", "call"]):
+            case "chat":
+                body: dict[str, Any] = {"model": "starling", "messages": [{"role": "user", "content": planned.text}]}
+                return _Asking(planned, body, headers, reading, planned.text, "/v1/chat/completions")
+            case "response":
+                body = {"model": "starling", "input": planned.text, "background": self.api.rng.random() < 0.5}
+                return _Asking(planned, body, headers, reading, planned.text, "/v1/responses")
+            case _:
+                tool, arguments = single_call(planned, self.api.rng)
+                body = {"tool_name": tool, "arguments": arguments, "timeout": self.api.rng.choice([1, 30])}
+                headers = {"Idempotency-Key": f"key-{planned.token}"}
+                return _Asking(planned, body, headers, reading, None, "/execute")
+
     def _build_for(self, wish: BuildWish) -> _Asking:
         token = wish.planned.token
         reading = Reading("", f"the caller of {token}")
@@ -136,12 +159,22 @@ class Clients:
             await self._send_in_background(asking)
 
     async def _send_in_background(self, asking: _Asking) -> None:
-        """Start a background run."""
+        """Start a background run, or one whose answer is waited for. An SDK repeats nothing with another key."""
+        key = self.api.cluster.keys[self.api.tenant].id
+        asking.key_id = asking.key_id or key
+        if _RETRIES in asking.headers and asking.key_id != key:
+            asking.refused = not asking.reading.run_id
+            return
         asked = monotonic()
-        status, told = await self.api.request("POST", asking.path, json=asking.body, headers=asking.headers)
+        patience = {"timeout": ClientTimeout(self.api.rng.choice([2, 30]))} if _RETRIES in asking.headers else {}
+        status, told = await self.api.request("POST", asking.path, json=asking.body, headers=asking.headers, **patience)
         if status == 202:
             self._enter(asking, told["run_id"], told["thread_id"])
             self.api.history.record_status(told["run_id"], told["status"], asked)
+        if status == 200:
+            self._enter(asking, told.get("run_id") or str(UUID(told["id"][-32:])), "")
+        if _RETRIES in asking.headers:
+            asking.headers[_RETRIES] = "1"
         asking.refused = status in _NOT_POSSIBLE and not asking.reading.run_id
         if status == 0:
             await asyncio.sleep(PAUSE_SECONDS)
@@ -162,7 +195,8 @@ class Clients:
 
     def _enter(self, asking: _Asking, run_id: str, thread_id: str) -> None:
         asking.reading.run_id = asking.reading.run_id or run_id
-        self.api.history.accept(Accepted(run_id, self.api.tenant, thread_id, asking.planned, asking.text))
+        accepted = Accepted(run_id, self.api.tenant, thread_id, asking.planned, asking.text, asking.path)
+        self.api.history.accept(accepted)
 
     async def read(self, reading: Reading) -> None:
         """Read a run to its end at any API, reconnecting as often as necessary."""

@@ -123,7 +123,8 @@ class Cluster:
 
     def effects(self) -> list[dict[str, Any]]:
         """Return the records of the effect servers, in order."""
-        return [json.loads(line) for line in self.effects_file.read_text().splitlines()]
+        lines = self.effects_file.read_text().splitlines(keepends=True)
+        return [json.loads(line) for line in lines if line.endswith("\n")]  # another process may be writing the last
 
     @asynccontextmanager
     async def connected(self) -> AsyncGenerator[AsyncConnection[DictRow]]:
@@ -141,7 +142,8 @@ class Cluster:
 
     async def rows(self, query: str) -> list[DictRow]:
         async with self.connected() as connection:
-            return await (await connection.execute(query.encode())).fetchall()
+            done = await connection.execute(query.encode())
+            return await done.fetchall() if done.description is not None else []  # a row may have no column
 
 
 @asynccontextmanager
@@ -283,8 +285,10 @@ async def _open_gates(record: Path) -> None:
     rng = random.Random(0)
     loop = asyncio.get_running_loop()
     with record.open() as lines:
+        begun = ""  # a line that its process has not yet written to the end
         while True:
-            for line in iter(lines.readline, ""):
+            *whole, begun = (begun + lines.read()).split("\n")
+            for line in whole:
                 gate = record.with_name(f"{json.loads(line)['what']}.gate")
                 loop.call_later(rng.uniform(0.0, 1.0), gate.touch)
             await asyncio.sleep(0.02)

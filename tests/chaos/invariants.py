@@ -24,12 +24,20 @@ def every_accepted_run_ends(found: Observations) -> Iterator[tuple[str, str]]:
         if row is None:
             yield run_id, "was accepted and isn't there"
         elif (row["tenant"], row["thread_id"], row["input"]) != (
-            accepted.tenant, accepted.thread_id, accepted.text or row["input"],
+            accepted.tenant, accepted.thread_id or row["thread_id"], accepted.text or row["input"],
         ):  # fmt: skip
             yield run_id, "isn't what was accepted"
     for row in found.runs:
         if not is_terminal(row["status"]) or row["ended_at"] is None or row["result"] is None:
             yield row["id"], f"is {row['status']} after everything healed"
+
+
+def a_repeated_request_begins_no_second_run(found: Observations) -> Iterator[tuple[str, str]]:
+    """Inputs differ from request to request. One whose run was cancelled may be begun again."""
+    going_on = [row for row in found.runs if row["status"] != "cancelled" and not row.get("build")]
+    for text, (first, *more) in grouped(going_on, "input").items():
+        for row in more:
+            yield row["id"], f"was begun by the same request as {first['id']}: {text[:80]}"
 
 
 def a_terminal_status_never_changes(found: Observations) -> Iterator[tuple[str, str]]:
@@ -375,6 +383,7 @@ def _short(change: Row) -> str:
 
 INVARIANTS: Sequence[Invariant] = (
     every_accepted_run_ends,
+    a_repeated_request_begins_no_second_run,
     a_terminal_status_never_changes,
     one_effect_per_key,
     refused_calls_have_no_effect,

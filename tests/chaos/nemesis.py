@@ -31,8 +31,19 @@ WHERE backend_type = 'client backend' AND application_name <> 'chaos' AND random
 _BACKENDS = """
 SELECT pid, application_name AS app FROM pg_stat_activity
 WHERE backend_type = 'client backend' AND application_name <> 'chaos' ORDER BY app, pid"""
+_FILL = (
+    "UPDATE chaos.disk SET is_full = true",
+    "ALTER SYSTEM SET temp_file_limit = 0",
+    "SELECT pg_reload_conf()",
+)
+_EMPTY = (
+    "UPDATE chaos.disk SET is_full = false",
+    "ALTER SYSTEM RESET temp_file_limit",
+    "SELECT pg_reload_conf()",
+)
 _READY_SECONDS = 30.0  # how long a fault waits for its target to be ready
 _NOTICED_SECONDS = 5
+_CHECKED_SECONDS = 1.5  # longer than a check whether Postgres takes writes counts
 _LIMITED_SHARE = 0.5  # of the times when the model fails
 _OWNERS = (*TENANTS, SHARED)
 _AGENTS = (TILL, DESK, VAULT, CLERKS, ARCHITECT)
@@ -168,15 +179,19 @@ class Nemesis:
                     _send(process, signal.SIGCONT)
 
     async def fill_disk(self, fault: Fault) -> None:
-        """Have Postgres refuse rows as with a full disk, for up to two lease times."""
+        """Have Postgres refuse rows and temporary files as with a full disk, for up to two lease times."""
         seconds = LEASE_SECONDS * (0.2 + 1.8 * fault.draws[0])
         async with self._postgres():
             self._log(f"the disk of Postgres is full for {seconds:.1f} s")
-            await self._look("UPDATE chaos.disk SET is_full = true RETURNING is_full")
+            for statement in _FILL:
+                await self._look(statement)
             try:
                 await asyncio.sleep(seconds)
+                if seconds > _CHECKED_SECONDS:
+                    await self.admin.check_unready()
             finally:
-                await self._look("UPDATE chaos.disk SET is_full = false RETURNING is_full")
+                for statement in _EMPTY:
+                    await self._look(statement)
 
     async def fail_model(self, fault: Fault) -> None:
         """Have the model refuse every request for 0.5 to 4 s: with 429 and the time that is left, or with 500."""

@@ -35,6 +35,8 @@ def _lines(result: ExperimentResult) -> Iterator[str]:
     built = Counter(row["state"] for row in found.versions if row["built_by"])
     yield f"  versions    {_counted(built) or 'none built'}"
     yield f"  requests    {len(found.history.accepted)} accepted, refused with {found.history.refused}"
+    doors = Counter(run.path.partition("crew")[0] for run in found.history.accepted.values())
+    yield f"  accepted by {_counted(doors)}"
     yield f"  readers     {len(readings)}, over {sum(item.connections for item in readings)} connections"
     yield f"  effects     {_counted(Counter(line['tool'] for line in found.effects if line['at'] == 'done'))}"
     yield f"  ledger      {_counted(Counter(row['state'] for row in found.ledger))}"

@@ -126,8 +126,9 @@ def without_names(found: Observations) -> Observations:
 
 
 def proven_and_nobody_asked(found: Observations) -> Observations:
-    proven = of_version(proven_state="proven", proof={"state": "proven", "spec_hash": SPEC.hash})
-    return replace(proven(found), activations=[])
+    """The build proved what it activated; a proof after that failed."""
+    later = entry("prove", run_id="d", state="failed")
+    return replace(found, activations=[], audit=[*found.audit, entry("prove", state="proven"), later])
 
 
 @pytest.mark.parametrize("change_allowed", [of_two_tenants, without_names, proven_and_nobody_asked])

@@ -143,6 +143,10 @@ def unfinished(found: Observations) -> Observations:
     return replace(found, runs=[{**found.runs[0], "status": "running"}])
 
 
+def begun_twice(found: Observations) -> Observations:
+    return replace(found, runs=[*found.runs, {**found.runs[0], "id": "s"}])
+
+
 def changed_after_its_end(found: Observations) -> Observations:
     again = change(xid=4, old_status="succeeded", new_status="failed", old_seq=4, old_flushes=1)
     return replace(found, changes=[*found.changes, again])
@@ -363,6 +367,7 @@ def given_away(found: Observations) -> Observations:
     [
         (lost, "every accepted run ends"),
         (unfinished, "every accepted run ends"),
+        (begun_twice, "a repeated request begins no second run"),
         (changed_after_its_end, "a terminal status never changes"),
         (seen_otherwise, "a terminal status never changes"),
         (charged_twice, "one effect per key"),

@@ -31,7 +31,8 @@ async def test_rollout_loses_repeats_and_breaks_nothing(former: Version, open_fo
     assert former.revision < THIS.revision
     violated = violations(found)
     assert not violated, described(violated, found)
-    assert any(reading.resumed for reading in found.history.readings)
+    # the only stream of a few callers may end with its run while the API drains
+    assert callers == 1 or any(reading.resumed for reading in found.history.readings)
 
 
 def test_a_shallow_clone_has_no_former_version(tmp_path: Path) -> None:

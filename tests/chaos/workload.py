@@ -209,6 +209,12 @@ def of_a_build(rng: random.Random) -> Sequence[Task]:
             return [first, Task("t2", CLERKS, members=clerks, shape="inner team")]
 
 
+def single_call(planned: PlannedRequest, rng: random.Random) -> tuple[str, dict[str, Any]]:
+    """Return the full name and the arguments of a call that changes something, without a plan."""
+    [(tool, arguments)] = _arguments(planned, Task("call", "", [_call(rng, "put", "charge")]), 0)
+    return f"{rng.choice(['till', 'vault'])}.{tool}", arguments
+
+
 _SHAPES = {
     "direct": _direct,
     "read": _one_read,

@@ -73,11 +73,12 @@ async def test_cause_stands_first_where_a_run_failed_and_a_fork_begins_from_ther
 
 
 async def test_call_in_doubt_is_decided(console: Console) -> None:
+    read = calls(("read_it", {"what": "a"}), ("continue", {}))  # the server starts in this call, which may take long
     charge = calls(("charge", {"what": "b", "stall": "after", "gate": "never"}))
     settings = {"effect": "unsafe", "timeout": 1}
     async with console.platform.client.put("/v1/servers/effects/tools/charge", json=settings) as response:
         assert response.status == 200, await response.text()
-    console.platform.script.run(decision(task("t1", AGENT)), t1=charge, qa=Answer("Charged [1]."))
+    console.platform.script.run(decision(task("t1", AGENT)), t1=[read, charge], qa=Answer("Charged [1]."))
     page = await console.entered(Scope.RUN)
     await ask(page, "Charge b.")
     await page.get_by_role("button", name="Approve").click()

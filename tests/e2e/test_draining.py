@@ -7,6 +7,8 @@ from collections.abc import AsyncGenerator
 
 import aiohttp
 import pytest
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.app.container.database import Database
 from starling.app.container.services import open_services
@@ -74,3 +76,25 @@ async def unready(client: aiohttp.ClientSession) -> object:
             if response.status == 503:
                 return (await response.json(content_type=None))["code"]
         await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+async def test_second_signal_ends_a_draining_worker_in_the_middle_of_a_step_and_its_run_is_handed_back(
+    number: int, code: int, database_url: str, engine: AsyncEngine, model: ModelServer
+) -> None:
+    variables = {"DATABASE_URL": database_url, "STARLING_WORKER_PORT": "0", **model.variables}
+    limits = {"STARLING_LIMITS": json.dumps({"drain_seconds": 600, "lease_seconds": 600})}
+    with new_workspace(**variables, **limits) as workspace, workspace.started("worker", "--json") as process:
+        service = await asyncio.to_thread(Service.ready, process)
+        async with open_services(Settings(), Database(database_url, database_url)) as services:
+            await services.runs.acceptance.accept(CALLER, RunRequest(input="Do it.", thread_id="t"))
+        await model.received(2)  # in the middle of a step
+        process.send_signal(signal.SIGTERM)
+        async with aiohttp.ClientSession(service.url) as client:
+            await unready(client)
+        process.send_signal(number)
+        ended = await asyncio.to_thread(process.wait, 60)
+        async with engine.connect() as connection:
+            held = (await connection.execute(text("SELECT worker, crashes FROM runs"))).one()
+
+    assert (ended, tuple(held)) == (code, (None, 0))

@@ -104,6 +104,18 @@ def test_ollama_that_answers_at_its_host_is_proposed_and_tried() -> None:
         assert [body["model"] for body in server.bodies] == ["qwen3:8b"]
 
 
+def test_fixed_rules_that_are_chosen_need_no_key() -> None:
+    with asked(OLLAMA_HOST="127.0.0.1:9") as (workspace, terminal):
+        terminal.until("none, only fixed rules")
+        terminal.until("Number [1]:")
+        terminal.type("3\n")
+        terminal.until("Next: ")
+
+        assert terminal.end() == 0
+        assert 'model: "offline:rules"' in (workspace.folder / "starling.yaml").read_text()
+        assert not (workspace.folder / "starling.env").exists()
+
+
 def test_variables_of_the_environment_win_over_the_file_and_a_wrong_line_is_named() -> None:
     with new_workspace(LOG_LEVEL="DEBUG") as workspace:
         (workspace.folder / "starling.env").write_text("# one\n\nLOG_LEVEL=NONE\nPORT=many\n")

@@ -20,6 +20,8 @@ from starling.infra.postgres.schema import upgrade
 from tests.e2e.test_full_disk import fill, small_disk
 from tests.support.command_line import CliWorkspace, Service, new_workspace
 from tests.support.gateway_harness import SERVERS, free_port
+from tests.support.model_script import no_rule
+from tests.support.model_server import ModelServer
 from tests.support.postgres_faults import frozen
 from tests.support.postgres_servers import DATABASE, PostgresServer, running
 
@@ -173,7 +175,9 @@ async def test_full_and_silent_postgres_fire_the_alert_that_ends_with_them(tmp_p
                 await platform.alerts.until_silent()
 
 
-async def test_lost_workers_waiting_runs_and_old_questions_fire_their_alerts(tmp_path: Path, database_url: str) -> None:
+async def test_lost_processes_waiting_runs_and_old_questions_fire_their_alerts(
+    tmp_path: Path, database_url: str
+) -> None:
     async with watched(tmp_path, DATABASE_URL=database_url) as platform:
         for _ in range(4):
             with platform.workspace.running("worker"):
@@ -189,6 +193,21 @@ async def test_lost_workers_waiting_runs_and_old_questions_fire_their_alerts(tmp
 
         with platform.workspace.running("worker"):
             await platform.alerts.until_silent("StarlingNoWorker", "StarlingProcessMissing", "StarlingQueueWaits")
+            platform.api.process.terminate()
+            await platform.alerts.until("StarlingNoApi")
+
+
+async def test_model_that_refuses_requests_fires_its_alert_and_that_of_runs(tmp_path: Path, database_url: str) -> None:
+    async with (
+        ModelServer(no_rule) as model,
+        watched(tmp_path, DATABASE_URL=database_url, **model.variables) as platform,
+    ):
+        with platform.workspace.running("worker"):
+            await platform.post("/v1/runs", {"input": "Hello", "thread_id": "one"})
+            await platform.alerts.until_true("starling_model_calls_total")
+            await platform.post("/v1/runs", {"input": "Hello", "thread_id": "two"})  # a rate is of two values
+
+            await platform.alerts.until("StarlingModelFails", "StarlingRunsFail")
 
 
 @pytest.mark.parametrize(

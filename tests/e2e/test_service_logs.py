@@ -28,17 +28,19 @@ def test_log_lines_are_json_with_run_ids_and_without_secrets() -> None:
         file = server_file(workspace, system_health=SYSTEM_HEALTH, gone={"command": "no-such-command"})
         with workspace.running("up", "--mcp-config", file, "--port", "0") as platform:
             asked = workspace.starling("ask", "How full is the disk?", "--url", platform.url, "--json")
+            workspace.starling("ask", "What is the capital of France?", "--url", platform.url)
             log = lines(platform)
 
     started = json.loads(asked.stdout.splitlines()[0])
-    (claimed,) = [line for line in log if line["event"] == "run claimed"]
-    (ended,) = [line for line in log if line["event"] == "run ended"]
-    (request,) = [line for line in log if line["event"] == "request" and line["method"] == "POST"]
+    claimed, _ = [line for line in log if line["event"] == "run claimed"]
+    ended, failed = [line for line in log if line["event"] == "run ended"]
+    request, _ = [line for line in log if line["event"] == "request" and line["method"] == "POST"]
     assert asked.returncode == 0, asked.stderr
     assert [ended[name] for name in ("run_id", "tenant", "trace_id", "correlation_id")] == [
         started["run_id"], "default", started["trace_id"], started["correlation_id"],
     ]  # fmt: skip
-    assert ended["status"] == "succeeded"
+    assert (ended["status"], ended["code"], ended["level"]) == ("succeeded", None, "info")
+    assert (failed["status"], failed["code"]) == ("failed", "no_result")
     assert (claimed["run_id"], claimed["claim"], claimed["crashes"]) == (started["run_id"], 1, 0)
     assert (request["path"], request["status"], request["tenant"]) == ("/v1/agent/run", 200, "default")
     assert (request["run_id"], request["level"]) == (started["run_id"], "debug")

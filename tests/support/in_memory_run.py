@@ -177,7 +177,7 @@ def make_execution(
     limits: Limits | None = None,
     agents: Sequence[AgentCard] = (),
     history: Sequence[ConversationMessage] = (),
-    seconds: float = 60.0,
+    seconds: float = 600.0,
     interrupts: Sequence[StoredInterrupt] = (),
     after: Execution | None = None,
     rows: Sequence[LedgerRow] = (),

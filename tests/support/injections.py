@@ -9,7 +9,6 @@ payload without an order; `TWINS` are these, and the ordinary texts of `benign_t
 
 import html
 import json
-import os
 from base64 import b64encode
 from collections import Counter
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -19,9 +18,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import orjson
+import pytest
 from aiohttp import web
 from sqlalchemy import text
 
+from mcp_gateway.registration import catalog
 from starling.core.governance import GovernanceTable
 from starling.core.principal import Grant, Principal, Scope
 from starling.core.runs import RunStatus
@@ -409,8 +410,9 @@ async def open_range(
     tools = [f"{server}.*" for server in ("office", "vault", "bank", *cards)]
     governance = {"governance": GovernanceTable.model_validate({"modes": {"MODERATE": {"tools": tools}}})}
     more = {**settings, **(governance if bounded else {})}
-    os.environ[_VARIABLE] = VAULT_KEY
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(_VARIABLE, VAULT_KEY)
+        patch.setattr(catalog, "GRACE_SECONDS", 60.0)  # so that all these servers are listed at the start
         async with (
             premises.serving() as url,
             ModelServer(gullible) as model,
@@ -423,8 +425,6 @@ async def open_range(
             injections = InjectionRange(platform, premises, gullible, _NO_ARTIFACT, bounded)
             await _keep_rival_text(injections)
             yield injections
-    finally:
-        del os.environ[_VARIABLE]
 
 
 async def _keep_rival_text(injections: InjectionRange) -> None:

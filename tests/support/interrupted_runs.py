@@ -31,12 +31,17 @@ async def open_interrupts(platform: Platform, key: RunKey) -> list[StoredInterru
     return await platform.services.runs.interrupts.waiting(key.tenant, run=key.id)
 
 
+async def take_job(platform: Platform, key: RunKey) -> None:
+    """Take the job of a run, as a worker would have done: it can be queued again then."""
+    async with platform.services.storage.engine.begin() as connection:
+        await connection.execute(_TAKE_JOB, {"run": key.id})
+
+
 async def answer_interrupts(platform: Platform, key: RunKey, **payload: Any) -> None:
     """Give all open interrupts of a run the same answer."""
     answers = [InterruptAnswer(item.id, "resolved", payload) for item in await open_interrupts(platform, key)]
     assert answers
-    async with platform.services.storage.engine.begin() as connection:  # a worker would have taken the run's job
-        await connection.execute(_TAKE_JOB, {"run": key.id})
+    await take_job(platform, key)
     await platform.services.runs.interrupts.answer(key, answers, ANSWERER)
 
 

@@ -11,25 +11,51 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
-from tests.support.model_documents import decision_json, task, verdict_json
+from tests.support.model_documents import decision_json, design_json, task, verdict_json
 from tests.support.model_script import Answer, Body, schema_name
 
-SUPERVISOR, TEAM, QUESTION, ANSWER = "supervisor", "team", "question", "answer"
-TASKS: Final = ("t1", "t2", "t3", "m1")
-LANES: Final = (SUPERVISOR, TEAM, QUESTION, ANSWER, *TASKS, *(f"review {task_id}" for task_id in TASKS))
-FORBIDDEN: Final = "forbidden"  # what calls outside of the grant are about
-_TASK: Final = re.compile(r'<task id="([^"]+)"')
 BENCH, SHOP = "mcp_agent_bench", "mcp_agent_shop"
-_PLAN = [task("t1", BENCH), task("t2", SHOP), task("t3", BENCH, after=["t1"])]
+CAST: Final[Mapping[str, str]] = {
+    "t1": BENCH, "t2": SHOP, "t3": "scout", "t4": "coder", "t5": "machines", "t6": "crew", "t7": "keeper",
+}  # fmt: skip
+"""The tasks that a sound supervisor gives, with their agents; teams give `MEMBERS`."""
+
+SUPERVISOR, QUESTION, ANSWER, DESIGNER, JUDGE = "supervisor", "question", "answer", "designer", "judge"
+TEAMS: Final[Mapping[str, str]] = {"team": "m1", "crew": "m2"}  # lanes of their supervisors, and the tasks they give
+MEMBERS: Final[Mapping[str, str]] = {"m1": "looker", "m2": "persona"}  # of LangGraph, of CrewAI
+TASKS: Final = (*CAST, *MEMBERS)
+LANES: Final = (
+    SUPERVISOR, QUESTION, ANSWER, DESIGNER, JUDGE, *TEAMS, *TASKS, *(f"review {task_id}" for task_id in TASKS),
+)  # fmt: skip
+FORBIDDEN: Final = "forbidden"  # what calls outside of the grant are about
+CHANGING: Final = ("t2", "t7")  # tasks whose agents are asked to change something
+_TASK: Final = re.compile(r'<task id="([^"]+)"')
+_CRITERION: Final = re.compile(r'<criterion id="([^"]+)"')
+_AFTER: Final = {"t3": ("t1",), "t4": ("t2",)}
+
+
+def _planned(*task_ids: str) -> list[dict[str, Any]]:
+    return [
+        task(one, CAST[one], after=[other for other in _AFTER.get(one, ()) if other in task_ids]) for one in task_ids
+    ]
+
+
+_PLAN: Final = _planned("t1", "t2", "t3")
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One call of the model: its lane, its number there from 0, and the tools on offer."""
+    """One call of the model: its lane, its number there from 0, the tools on offer, and what it is asked.
+
+    `plan` are the tasks that a sound supervisor gives; `called` says whether a tool has answered before.
+    """
 
     lane: str
     number: int
-    tools: Sequence[str]
+    tools: Sequence[str] = ()
+    text: str = ""
+    plan: Sequence[str] = ()
+    called: bool = False
 
     @property
     def thing(self) -> str:
@@ -47,16 +73,37 @@ def _calls(*asked: tuple[str, Any]) -> Answer:
 def valid(asked: Asked) -> Answer:
     """Answer as a sound model does."""
     if asked.lane == SUPERVISOR:
-        return Answer(decision_json(*([] if asked.number else _PLAN)))
-    if asked.lane == TEAM:
-        return Answer(decision_json(*([] if asked.number else [task("m1", "looker")])))
+        is_planned = any(f'<task id="{one}"' in asked.text for one in asked.plan)
+        return Answer(decision_json(*([] if is_planned else _planned(*asked.plan))))
+    if member := TEAMS.get(asked.lane):
+        is_planned = f'<task id="{member}"' in asked.text
+        return Answer(decision_json(*([] if is_planned else [task(member, MEMBERS[member])])))
     if asked.lane.startswith("review"):
         return Answer(verdict_json("APPROVED"))
     if asked.lane == QUESTION:
         return Answer('{"question": ""}')
-    if "look" in asked.tools:
-        return _calls(("change" if asked.lane == "t2" else "look", {"thing": asked.thing}))
-    return Answer("All is well [1].")
+    if asked.lane == DESIGNER:
+        return Answer(_design())
+    if asked.lane == JUDGE:
+        return _judgement(met=_CRITERION.findall(asked.text))
+    if "look" in asked.tools and not (asked.lane in MEMBERS and asked.called):  # a persona ends in words
+        return _calls(("change" if asked.lane in CHANGING else "look", {"thing": asked.thing}))
+    return Answer("All is fine [1].")
+
+
+def _design(**fields: Any) -> str:
+    sound = json.loads(design_json("bench"))
+    for example in sound["examples"]:
+        example["judged"] = ["It says how the disk is."]
+    return json.dumps(sound | fields)
+
+
+def _judgement(**fields: Any) -> Answer:
+    return Answer(json.dumps({"met": [], "not_met": [], "reason": "It shows."} | fields))
+
+
+def _member(**fields: Any) -> dict[str, Any]:
+    return json.loads(design_json("bench"))["members"][0] | fields
 
 
 def _plan(*tasks: Any, **fields: Any) -> Make:
@@ -100,8 +147,8 @@ ANYWHERE: Final[Mapping[str, Make]] = {
     "reasoning without an end": _text("<think>I should look at the disk and then"),
     "wrong schema": _text('{"plan": "none", "status": 7, "name": ["a"], "answers": {}}'),
     "other JSON": _text("[null, 1e400, {}]"),
-    "repetition": _text("and so on " * 3_000),
-    "enormous": _text("word " * 60_000),
+    "repetition": _text("and so on " * 300),
+    "enormous": _text("word" * 60_000),
     "cut off": _cut,
     "nested": _text('{"a":' * 3_000),
     # no answer of the endpoint
@@ -149,10 +196,41 @@ QUESTIONS: Final[Mapping[str, Make]] = {
 VERDICTS: Final[Mapping[str, Make]] = {
     "unknown verdict": _text('{"status": "PERHAPS"}'),
     "fixed": lambda asked: Answer(verdict_json("FIXED", refined=f"fixed {asked.thing}")),
+    "fixed once": lambda asked: (
+        Answer(verdict_json("APPROVED")) if "fixed review_" in asked.text else VERDICTS["fixed"](asked)
+    ),
     "fixed without output": lambda _: Answer(verdict_json("FIXED")),
     "rejected": lambda _: Answer(verdict_json("REJECTED", "Look again.")),
     "approved": lambda _: Answer(verdict_json("APPROVED")),
     "approved of another kind": _text('{"status": "APPROVED", "task_id": "t9", "approve_all": true}'),
+}
+DESIGNS: Final[Mapping[str, Make]] = {
+    "nobody in it": lambda _: Answer(_design(members=[])),
+    "nameless": lambda _: Answer(_design(name="", members=[{"name": "", "server": "bench"}])),
+    "asks what for": lambda _: Answer(_design(members=[], question="Which disks?", options=["all", "none"])),
+    "unknown server": lambda _: Answer(_design(members=[_member(server="moon", tools=["moon.look"])])),
+    "unknown tool": lambda _: Answer(_design(members=[_member(tools=["bench.dance", "shop.look"])])),
+    "itself inside": lambda _: Answer(_design(members=[_member(server="", tools=[], team="watch")])),
+    "unsafe": lambda _: Answer(_design(members=[_member(server="shop", tools=["shop.look", "shop.change"])])),
+    "too many members": lambda _: Answer(_design(members=[_member(name=f"m{number}") for number in range(30)])),
+    "a member twice": lambda _: Answer(_design(members=[_member(), _member()])),
+    "reserved name": lambda _: Answer(_design(members=[_member(name="supervisor")])),
+    "no examples": lambda _: Answer(_design(examples=[])),
+    "trivial examples": lambda _: Answer(_design(examples=[{"request": "Look.", "contains": ["look"]}] * 2)),
+    "nothing judged": lambda _: Answer(_design(examples=[{"request": f"Look at {n}."} for n in "ab"])),
+    "wrong members": lambda _: Answer(_design(members="looker", examples={"request": 7})),
+    "missing and done": lambda _: Answer(_design(missing=["1", "to sing"])),
+    "missing": lambda _: Answer(_design(members=[], missing=["1"])),
+    "no part of it": lambda _: Answer(_design(members=[_member(parts=[])])),
+}
+JUDGEMENTS: Final[Mapping[str, Make]] = {
+    "unmet": lambda asked: _judgement(not_met=_CRITERION.findall(asked.text)),
+    "met and unmet": lambda asked: _judgement(**dict.fromkeys(("met", "not_met"), _CRITERION.findall(asked.text))),
+    "undecided": lambda _: _judgement(),
+    "others met": lambda _: _judgement(met=["c99", "all", "*"]),
+    "met in words": lambda _: _judgement(met="all of them"),
+    "met by numbers": lambda _: _judgement(met=[1, None, {}], reason=7),
+    "approves": lambda _: Answer(verdict_json("APPROVED")),
 }
 CALLS: Final[Mapping[str, Make]] = {
     "words": _text("I can't do that."),
@@ -174,54 +252,40 @@ CALLS: Final[Mapping[str, Make]] = {
     "call in words": _text('<tool_call>{"name": "look", "arguments": {"thing": '),
     "reply of tools": lambda asked: Answer("[1] [7] {0}", _calls(("look", {"thing": asked.thing})).tool_calls),
 }
-MISBEHAVIOURS: Final = {**ANYWHERE, **DECISIONS, **QUESTIONS, **VERDICTS, **CALLS}
+MISBEHAVIOURS: Final = {**ANYWHERE, **DECISIONS, **QUESTIONS, **VERDICTS, **DESIGNS, **JUDGEMENTS, **CALLS}
 
 
 def fitting(lane: str) -> Sequence[str]:
     """Return the misbehaviours that are of a lane's kind."""
-    own = {SUPERVISOR: DECISIONS, TEAM: DECISIONS, QUESTION: QUESTIONS, ANSWER: ANYWHERE}
-    return list(VERDICTS if lane.startswith("review") else own.get(lane, CALLS))
+    own = {QUESTION: QUESTIONS, ANSWER: ANYWHERE, DESIGNER: DESIGNS, JUDGE: JUDGEMENTS}
+    decisions = dict.fromkeys((SUPERVISOR, *TEAMS), DECISIONS)
+    return list(VERDICTS if lane.startswith("review") else {**own, **decisions}.get(lane, CALLS))
 
 
 @dataclass(frozen=True, slots=True)
-class Behaviour:
-    """What a model does in each lane, one name a call. `stubborn` lanes repeat the last name, others end sound.
+class Script:
+    """What a model does in a lane, one name a call. A `stubborn` lane repeats the last one, others end sound."""
 
-    `crash` is a call, by lane and number, whose answer never comes: the process that asks is to end there.
-    """
+    names: Sequence[str] = ()
+    stubborn: bool = False
 
-    scripts: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
-    stubborn: frozenset[str] = frozenset()
-    crash: tuple[str, int] | None = None
-
-    def name(self, lane: str, number: int) -> str:
-        script = self.scripts.get(lane, ())
-        last = script[-1] if script and lane in self.stubborn else "valid"
-        return script[number] if number < len(script) else last
+    def name(self, number: int) -> str:
+        last = self.names[-1] if self.names and self.stubborn else "valid"
+        return self.names[number] if number < len(self.names) else last
 
 
 @dataclass(slots=True)
-class MisbehavingModel:
-    """Behaves as it is told to, and keeps what it answered. `held` is set once its process is to end."""
+class Talk:
+    """What a model was asked and answered in one run. `plan` are the tasks that its supervisor gives if it is sound.
 
-    behaviour: Behaviour = field(default_factory=Behaviour)
-    answered: dict[str, list[Answer]] = field(default_factory=lambda: defaultdict[str, list[Answer]](list))
+    `stop` is the number of the call, from 0, whose answer never comes: `held` is set then, and the run is to be ended.
+    """
+
+    plan: Sequence[str] = ("t1", "t2", "t3")
+    stop: int | None = None
     held: asyncio.Event = field(default_factory=asyncio.Event)
-
-    def begin(self, behaviour: Behaviour) -> None:
-        self.behaviour, self.held = behaviour, asyncio.Event()
-        self.answered.clear()
-
-    async def __call__(self, body: Body) -> Answer:
-        lane = lane_of(body)
-        tools = [tool["function"]["name"] for tool in body.get("tools", ())]
-        number = len(self.answered[lane])
-        answer = MISBEHAVIOURS[self.behaviour.name(lane, number)](Asked(lane, number, tools))
-        self.answered[lane].append(answer)
-        if self.behaviour.crash == (lane, number):
-            self.held.set()
-            return replace(answer, hold="never", hold_after=0)
-        return answer
+    asked: dict[str, list[str]] = field(default_factory=lambda: defaultdict[str, list[str]](list))
+    answered: dict[str, list[Answer]] = field(default_factory=lambda: defaultdict[str, list[Answer]](list))
 
     @property
     def calls(self) -> Counter[str]:
@@ -235,13 +299,56 @@ class MisbehavingModel:
         return asked
 
 
+@dataclass(slots=True)
+class MisbehavingModel:
+    """Behaves in each lane as it is told to, and keeps what it answered in the talk that it has."""
+
+    scripts: dict[str, Script] = field(default_factory=dict[str, Script])
+    talk: Talk = field(default_factory=Talk)
+    _used: Counter[str] = field(default_factory=Counter[str])
+
+    def misbehave(self, lane: str, script: Script) -> None:
+        """Behave as in this script from now on, in all runs."""
+        self.scripts[lane] = script
+        self._used[lane] = 0
+
+    def forget(self) -> None:
+        """Be sound from now on."""
+        self.scripts.clear()
+
+    async def __call__(self, body: Body) -> Answer:
+        talk, lane, text = self.talk, lane_of(body), _text_of(body)
+        number = len(talk.answered[lane])
+        asked = Asked(
+            lane,
+            number,
+            [tool["function"]["name"] for tool in body.get("tools", ())],
+            text,
+            talk.plan,
+            any(message["role"] == "tool" for message in body["messages"]),
+        )
+        answer = MISBEHAVIOURS[self.scripts.get(lane, Script()).name(self._used[lane])](asked)
+        self._used[lane] += 1
+        talk.asked[lane].append(text)
+        talk.answered[lane].append(answer)
+        if talk.stop == sum(map(len, talk.answered.values())) - 1:
+            talk.held.set()
+            return replace(answer, hold="never", hold_after=0)
+        return answer
+
+
+def _text_of(body: Body) -> str:
+    return "\n".join(str(message.get("content") or "") for message in body["messages"])
+
+
 def lane_of(body: Body) -> str:
-    text = "\n".join(str(message.get("content") or "") for message in body["messages"])
-    schema, found = schema_name(body), _TASK.search(text)
-    if schema == QUESTION:
-        return QUESTION
+    text, schema = _text_of(body), schema_name(body)
+    found = _TASK.search(text)
+    if schema in (QUESTION, DESIGNER, JUDGE):
+        return schema
     if schema == "supervisor_decision":
-        return TEAM if "You supervise the team in <team>" in text else SUPERVISOR
+        is_team = "You supervise the team in <team>" in text
+        return SUPERVISOR if not is_team else "crew" if '<team name="crew"' in text else "team"
     if schema == "verdict":
         return f"review {found[1] if found else ''}"
     return found[1] if found and "You write the final answer" not in text else ANSWER

@@ -10,6 +10,6 @@ def openai_client(url: str, key: str = TOKEN, *, max_retries: int = 0) -> AsyncO
     return AsyncOpenAI(base_url=f"{url}/v1", api_key=key, max_retries=max_retries)
 
 
-def blocking_openai_client(url: str, key: str = TOKEN) -> OpenAI:
+def blocking_openai_client(url: str, key: str = TOKEN, *, max_retries: int = 0) -> OpenAI:
     """Return a synchronous client."""
-    return OpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0)
+    return OpenAI(base_url=f"{url}/v1", api_key=key, max_retries=max_retries)

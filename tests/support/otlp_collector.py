@@ -37,7 +37,7 @@ class ReceivedSpan:
     links: Sequence[str]
     events: Mapping[str, Attributes]
     failed: bool
-    service: str
+    resource: Attributes  # the attributes of what sent it
     kind: str
 
     def __getitem__(self, name: str) -> Any:
@@ -93,9 +93,9 @@ class Collector:
     async def _take_traces(self, request: web.Request) -> web.Response:
         found: list[ReceivedSpan] = []
         for resource in ExportTraceServiceRequest.FromString(await self._body(request)).resource_spans:
-            service = decoded_attributes(resource.resource.attributes)["service.name"]
+            sender = decoded_attributes(resource.resource.attributes)
             for scope in resource.scope_spans:
-                found += [_span(span, service) for span in scope.spans]
+                found += [_span(span, sender) for span in scope.spans]
         if request.path.startswith("/api/public/"):
             wrong = [f"{span.name}: {text}" for span in found for text in attribute_errors(span.attributes)]
             if wrong:
@@ -142,7 +142,7 @@ class Collector:
             self._news.notify_all()
 
 
-def _span(span: trace_pb2.Span, service: str) -> ReceivedSpan:
+def _span(span: trace_pb2.Span, resource: Attributes) -> ReceivedSpan:
     return ReceivedSpan(
         name=span.name,
         trace_id=span.trace_id.hex(),
@@ -152,7 +152,7 @@ def _span(span: trace_pb2.Span, service: str) -> ReceivedSpan:
         links=[link.span_id.hex() for link in span.links],
         events={event.name: decoded_attributes(event.attributes) for event in span.events},
         failed=span.status.code == trace_pb2.Status.STATUS_CODE_ERROR,
-        service=service,
+        resource=resource,
         kind=trace_pb2.Span.SpanKind.Name(span.kind).removeprefix("SPAN_KIND_"),
     )
 

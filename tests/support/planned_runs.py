@@ -130,6 +130,7 @@ async def planned_runs(folder: Path, url: str, *, workers: int = 0, **limits: fl
             "DATABASE_URL": url,
             "LOG_LEVEL": "INFO",
             "STARLING_MCP_CONFIG": str(config),
+            "STARLING_WORKER_PORT": "0",
             **model.variables,
             "STARLING_LIMITS": json.dumps({"lease_seconds": _LEASE_SECONDS, **limits}),
         }

@@ -23,8 +23,8 @@ from starling.app.container.database import Database
 from starling.app.container.services import open_services
 from starling.app.runs.acceptance import RunRequest
 from starling.app.services import Services
-from starling.core.events.stream import StoredEvent
 from starling.core.principal import DEFAULT_TENANT, Principal, Scope
+from starling.core.run_document.rows import EventRow
 from starling.core.runs import RunConfig, RunResult
 from starling.core.settings.schema import Limits, ProviderSettings, Settings
 from starling.core.teams.stars import StarSpec
@@ -166,7 +166,7 @@ class RunStream:
     """All events of one run's stream."""
 
     key: RunKey
-    events: Sequence[StoredEvent]
+    events: Sequence[EventRow]
 
     def of(self, kind: str) -> list[Mapping[str, Any]]:
         return [event.data for event in self.events if event.type == kind]

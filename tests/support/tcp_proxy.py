@@ -1,10 +1,10 @@
-"""A TCP proxy before Postgres, whose connections a test cuts at a given moment, or freezes."""
+"""A TCP proxy before Postgres or the API, whose connections a test cuts at a given moment, or freezes."""
 
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from sqlalchemy import URL, make_url
@@ -17,12 +17,11 @@ _CHUNK = 65_536
 
 @dataclass(slots=True, eq=False)
 class _Link:
-    """A client's connection and the server's. Once `swallows` is set, the client hears nothing any more."""
+    """A client's connection and the server's. Once `swallows` is set, they are cut when the server answers."""
 
     client: asyncio.StreamWriter
     server: asyncio.StreamWriter
     swallows: bool = False
-    swallowed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def cut(self) -> None:
         self.client.transport.abort()
@@ -37,6 +36,7 @@ class TcpProxy:
         self._port = port
         self._links: set[_Link] = set()
         self._armed: tuple[bytes, Moment, int] | None = None
+        self._last: bytes | None = None
         self._flowing = asyncio.Event()
         self._flowing.set()
         self._server: asyncio.Server | None = None
@@ -57,6 +57,10 @@ class TcpProxy:
         `after` the server has answered, so that it is done but the client doesn't hear of it.
         """
         self._armed = (text, moment, times)
+
+    def cut_answer(self, text: bytes) -> None:
+        """Cut the next connection through which the server sends `text`; the client gets no more than up to its end."""
+        self._last = text
 
     def lead_to(self, port: int) -> None:
         """Have new connections lead to another port, as a moved address does; those that there are stay."""
@@ -110,17 +114,15 @@ class TcpProxy:
         tail = b""
         while chunk := await reader.read(_CHUNK):
             await self._flowing.wait()
-            moment = self._moment(tail + chunk)
+            moment = None if link.swallows else self._moment(tail + chunk)
             tail = (tail + chunk)[-100:]
             if moment == "before":
                 link.cut()
                 return
-            link.swallows = moment == "after"
+            link.swallows |= moment == "after"
             link.server.write(chunk)
             await link.server.drain()
-            if moment == "after":
-                await link.swallowed.wait()
-            if moment:
+            if moment == "during":
                 link.cut()
                 return
 
@@ -133,11 +135,20 @@ class TcpProxy:
         return moment
 
     async def _down(self, answers: asyncio.StreamReader, link: _Link) -> None:
+        tail = b""
         while chunk := await answers.read(_CHUNK):
             await self._flowing.wait()
             if link.swallows:
-                link.swallowed.set()
-                continue
+                link.cut()
+                return
+            found = (tail + chunk).find(self._last) if self._last else -1
+            if self._last and found >= 0:
+                link.client.write(chunk[: found + len(self._last) - len(tail)])
+                self._last = None
+                self.cuts += 1
+                link.cut()
+                return
+            tail = (tail + chunk)[-100:]
             link.client.write(chunk)
             await link.client.drain()
 

@@ -12,7 +12,6 @@ import pytest
 ROOT = Path(__file__).parents[2]
 LOCKS = [
     ROOT / "requirements.lock",
-    ROOT / "requirements-crewai.lock",
     ROOT / "requirements-runtime.lock",
     ROOT / "requirements-runtime-crewai.lock",
     ROOT / "deploy/build.lock",
@@ -60,17 +59,9 @@ def test_a_lock_has_hashes_and_no_address(lock: Path) -> None:
     assert "://" not in text
 
 
-def test_environment_without_crewai_is_part_of_the_one_with_it() -> None:
-    without, with_crewai = (versions(lock) for lock in LOCKS[:2])
-
-    assert "crewai" in with_crewai
-    assert "crewai" not in without
-    assert without.items() < with_crewai.items()
-
-
 @pytest.mark.parametrize("name", ["requirements-runtime.lock", "requirements-runtime-crewai.lock"])
 def test_lock_for_images_has_versions_of_the_development_lock(name: str) -> None:
-    image, development = versions(ROOT / name), versions(ROOT / name.replace("-runtime", ""))
+    image, development = versions(ROOT / name), versions(ROOT / "requirements.lock")
 
     assert image.items() < development.items()
 

@@ -81,6 +81,49 @@ def test_image_is_built_on_a_base_by_digest_pushed_as_built_and_attested_with_it
     assert {each["subject-digest"] for each in attested.values()} == {"${{ steps.push.outputs.digest }}"}
 
 
+def test_release_says_where_it_pushes(workflow: dict[str, Any], tmp_path: Path) -> None:
+    (step,) = (step for name, step in steps(workflow) if name == "push" and step.get("id") == "push")
+    for name, script in {
+        "docker": "cat >login; echo docker $* >>calls",
+        "skopeo": "echo $* >>calls; echo sha256:4711 >digest",
+    }.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+    variables = {
+        "PATH": f"{tmp_path}:/usr/bin:/bin",
+        "IMAGE": "registry.example/stars/starling",
+        "GITHUB_REF_NAME": "v1.2.3",
+        "GITHUB_ACTOR": "somebody",
+        "TOKEN": "a token",
+        **{name: str(tmp_path / name) for name in ("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY")},
+    }
+
+    subprocess.run(["/bin/bash", "-eo", "pipefail", "-c", step["run"]], env=variables, cwd=tmp_path, check=True)
+
+    assert step["env"]["IMAGE"] == "${{ vars.IMAGE }}"
+    assert {name: (tmp_path / name).read_text("utf-8").splitlines() for name in ("login", "calls")} == {
+        "login": ["a token"],
+        "calls": [
+            "docker login --username somebody --password-stdin registry.example",
+            f"copy --all --preserve-digests --digestfile digest oci-archive:image.tar docker://{variables['IMAGE']}:1.2.3",
+        ],
+    }
+    assert (tmp_path / "GITHUB_OUTPUT").read_text("utf-8") == "digest=sha256:4711\n"
+    said = (tmp_path / "GITHUB_STEP_SUMMARY").read_text("utf-8")
+    assert said == "Pushed registry.example/stars/starling@sha256:4711 with the tag 1.2.3.\n"
+
+
+@pytest.mark.parametrize(("image", "code"), [("registry.example/stars/starling", 0), ("", 1)])
+def test_image_is_built_only_where_the_variable_says_where_it_is_pushed(
+    workflow: dict[str, Any], image: str, code: int
+) -> None:
+    first = workflow["jobs"]["image"]["steps"][0]
+
+    done = subprocess.run(["/bin/bash", "-ec", first["run"]], env={"IMAGE": image}, check=False)
+
+    assert (first["env"], done.returncode) == ({"IMAGE": "${{ vars.IMAGE }}"}, code)
+
+
 def test_image_gets_the_console_of_the_wheel_before_it_is_built(workflow: dict[str, Any], tmp_path: Path) -> None:
     names = [step.get("name") or step["uses"].partition("@")[0] for step in workflow["jobs"]["image"]["steps"]]
     (step,) = (step for name, step in steps(workflow) if name == "image" and "console" in step.get("name", ""))

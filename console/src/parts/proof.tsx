@@ -11,6 +11,6 @@ export function Outcome({ of: { passed, counts } }: { of: { passed: boolean; cou
 }
 
 /** A criterion in its words, where they are known, and why it isn't met. */
-export function Criterion({ of: { id, met, decided, reason }, text = texts.teams.called(id) }: { of: Schema<"MetCriterion">; text?: string | undefined }) {
+export function Criterion({ of: { id, met, decided, reason }, text = texts.teams.called(id) }: { of: Schema<"CriterionReport">; text?: string | undefined }) {
   return <>{decided === false ? "?" : met ? "✓" : "✗"} {text} <span className="faint">{visible(reason ?? "")}</span></>;
 }

@@ -52,11 +52,6 @@ class Designed:
     findings: tuple[Finding, ...] = ()
     parts: tuple[PartReport, ...] = ()
 
-    @property
-    def is_sound(self) -> bool:
-        """Whether there is a team that nothing is wrong with."""
-        return self.spec is not None and not self.findings
-
 
 _DESIGNED: Final = TypeAdapter(Designed)
 _RECORDED: Final = {"spec", "missing", "findings", "parts"}

@@ -259,9 +259,12 @@ class Ledger(CallRecord):
 
     def _observe(self, row: LedgerRow, outcome: ToolOutcome) -> LedgerRow:
         """Record the state that an observation leads to."""
-        if outcome.observation is Observation.NOT_SENT and self._sent_earlier(row):
-            text = f"{outcome.text} It had been called before that, and whether that was done is unknown."
-            outcome = replace(outcome, observation=Observation.NOT_SENT_AGAIN, text=text)
+        if outcome.observation in (Observation.NOT_SENT, Observation.PLATFORM_ERROR) and self._sent_earlier(row):
+            ended = self._has_ended(row)
+            by = "" if ended else " by a process that lost this run, but may not have ended: that call may go on"
+            text = f"{outcome.text} It had been called before that{by}, and whether that was done is unknown."
+            code = outcome.code if ended else LEASE_LOST
+            outcome = replace(outcome, observation=Observation.NOT_SENT_AGAIN, text=text, code=code)
         state = next_state(row.state, outcome.observation, row.effect)
         return self._write(replace(row, state=state, outcome=outcome.to_json()))
 

@@ -141,16 +141,15 @@ class Brain:
         continued by another worker, or later.
         """
         writer = RunWriter(self._parts.engine, claim, self._parts.broadcast, span_id=self._parts.tracer.span_id)
-        with self._parts.broadcast.local_writer(claim.run.id):
-            try:
-                with (
-                    self._parts.tracer.segment(claim.run) as segment,
-                    self._parts.active_runs.track(claim.run) as active,
-                ):
-                    result = await self._execute(claim.run, writer, active)
-                    self._describe(segment, result)
-            finally:
-                await writer.close()
+        try:
+            with (
+                self._parts.tracer.segment(claim.run) as segment,
+                self._parts.active_runs.track(claim.run) as active,
+            ):
+                result = await self._execute(claim.run, writer, active)
+                self._describe(segment, result)
+        finally:
+            await writer.close()
         return result
 
     async def _execute(self, run: Run, writer: RunWriter, active: ActiveRun) -> RunResult | None:

@@ -113,7 +113,8 @@ def _end_of_run(facts: RunFacts) -> Iterator[Cause]:
 def _incidents(facts: RunFacts) -> Iterator[Cause]:
     answered = [task for task in facts.tasks.values() if task.status == "approved"]
     members = {member.path for task in answered for member in facts.members(task)}
-    for task in () if any(facts.notices("unplanned")) else facts.failed():  # else it wasn't the agent for it
+    unplanned = next(facts.notices("unplanned"), None)  # what failed after it had the wrong agent
+    for task in (one for one in facts.failed() if unplanned is None or one.seq < unplanned.seq):
         is_missing = not task.star or (task.path in members and task.text in facts.degraded)
         if is_missing and (task.code != facts.document.code or task.code not in _ENDS):  # else the end cut it off
             yield from task_causes(facts, task)

@@ -9,17 +9,18 @@ from unicodedata import normalize
 from urllib.parse import unquote
 
 from brain.lifecycle.answer_passages import CITATION, Passage, passages, unit_at
-from brain.lifecycle.stated_numbers import ABOUT, NUMBER, TABLE, Numbers, Placed, readings, rows_of
+from brain.lifecycle.stated_numbers import NUMBER, TABLE, Numbers, Placed, readings, rows_of
 
 MOST_CHARS: Final = 500_000
 """Of sources; nothing is marked in an answer from longer ones."""
 
-_MOST_PASSAGES: Final = 200  # of an answer; nothing is marked where it has more
+_MOST_PASSAGES: Final = 200  # of an answer are checked, the first ones
 _MOST_IN_PATH: Final = 500  # characters; in longer ones no folder is looked for
 _POSITION: Final = re.compile(r"(?i)(?::\d+(?:[-–:]\d+)*|#L\d+(?:-L?\d+)?)$")
 _OMITTED: Final = re.compile(r"\[?(?:…|\.{3})\]?|\[[^\]]*\]")
 _TAG: Final = re.compile(r"</?[A-Za-z][^<>]*>")
 _ESCAPE: Final = re.compile(r"\\u([0-9a-fA-F]{4})|\\[nrt]")
+_SHARED: Final = re.compile(rf"(?:(?:\s?[–—/-]\s?|,? (?:[^\W\d_]{{1,4}} )?)(?:{NUMBER.pattern})){{1,3}}")
 _WORD: Final = re.compile(r"\w+")
 
 
@@ -30,10 +31,10 @@ def unsupported(answer: str, sources: Sequence[str], said: Sequence[str]) -> Seq
     Dates, times, durations, short counts and blocks of code are exempt, and so is a number that others of the answer
     or of a row or column of a source add up to, or that stands there in another unit or format, or with more digits.
     """
-    found = [one for one in passages(answer) if one.kind != "count"]
-    if not found or len(found) > _MOST_PASSAGES or sum(map(len, (*sources, *said))) > MOST_CHARS:
+    found = [one for one in passages(answer) if one.kind != "count"][:_MOST_PASSAGES]
+    if not found or sum(map(len, (*sources, *said))) > MOST_CHARS:
         return ()
-    check = _Check(answer, (*sources, *said))
+    check = _Check(answer, sources, said)
     return [one for one in found if not check.supports(one)]
 
 
@@ -47,9 +48,10 @@ def _words(text: str) -> str:
 class _Check:
     """Decides on the passages of one answer; each form of the sources is made when it is first needed."""
 
-    def __init__(self, answer: str, sources: Sequence[str]) -> None:
+    def __init__(self, answer: str, sources: Sequence[str], said: Sequence[str]) -> None:
         self.answer = answer
-        self.sources = sources
+        self.sources = (*sources, *said)
+        self.said = said
 
     @cached_property
     def _raw(self) -> str:
@@ -62,7 +64,7 @@ class _Check:
 
     @cached_property
     def _numbers(self) -> Numbers:
-        return Numbers(self.sources)
+        return Numbers(self.sources, self.said)
 
     def supports(self, passage: Passage) -> bool:
         """Whether a passage is in a source, or can be made of what is."""
@@ -78,7 +80,9 @@ class _Check:
 
     def _has_text(self, text: str) -> bool:
         """Whether a text stands in a source, between characters that do not go on with it."""
-        edges = (r"(?<!\d)", r"(?!\d)") if NUMBER.fullmatch(text) else (r"(?a:(?<![^\Wv]))", r"(?a:(?!\w))")
+        is_end = text.isdigit() and len(text) > 3  # maybe of a longer one: of a card, an account
+        begin = r"(?:(?<!\d)|(?<=\d{4}))" if is_end else r"(?<!\d)"
+        edges = (begin, r"(?!\d)") if NUMBER.fullmatch(text) else (r"(?a:(?<![^\Wv]))", r"(?a:(?!\w))")
         return text in self._raw and bool(re.search(re.escape(text).join(edges), self._raw))
 
     def _has_path(self, text: str) -> bool:
@@ -98,19 +102,23 @@ class _Check:
 
     def _has_id(self, text: str) -> bool:
         """Whether a source has a name with digits: as it is, as the beginning of a hash, or written apart."""
-        plain = _words(text).replace(" ", "")
-        return len(plain) > 3 and plain in self._words.replace(" ", "")
+        words = _words(text)
+        plain = words.replace(" ", "")
+        return words in self._words or (len(plain) > 3 and plain in self._words.replace(" ", ""))
 
     @cached_property
     def _own_rows(self) -> Sequence[Sequence[Placed]]:
         return rows_of(CITATION.sub(lambda match: " " * len(match[0]), self.answer))
 
     def _has_number(self, token: str, start: int) -> bool:
-        unit, about = unit_at(self.answer, token, start), bool(ABOUT.search(self.answer, max(0, start - 15), start))
+        unit = unit_at(self.answer, token, start)
+        names = {unit, "%"} if unit == TABLE else {unit}
+        if shared := _SHARED.match(self.answer, start + len(token)):
+            names.add(unit_at(self.answer, "", shared.end()))  # that of the last number of several
         if self._has_text(token.replace(".", ":")):  # a time
             return True
         return any(
             self._numbers.have(one, name) or self._numbers.make(one, name, start, self._own_rows)
-            for one in readings(token, about=about)
-            for name in ((unit, "%") if unit == TABLE else (unit,))
+            for one in readings(token)
+            for name in names
         )

@@ -1,10 +1,11 @@
 """The passages of an answer that its sources have to have: its numbers, paths and quoted texts."""
 
+import json
 import re
 from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple
 
-from brain.lifecycle.stated_numbers import CURRENCY, DATE, DURATION, MEASURE, NUMBER, TABLE, UNIT, readings
+from brain.lifecycle.stated_numbers import CURRENCY, DATE, DURATION, MEASURE, NUMBER, SCALES, TABLE, UNIT, readings
 
 type Kind = Literal["number", "path", "quote", "count"]
 
@@ -21,9 +22,10 @@ class Passage(NamedTuple):
 CITATION: Final = re.compile(r"\[\s*\d{1,6}(?:\s*[,;–-]\s*\d{1,6})*\s*\](?!\()")
 _FENCE: Final = re.compile(r"(?ms)^[ \t>]*(```|~~~).*?(?:^[ \t>]*\1|\Z)")
 _WHOLE_BLOCK: Final = re.compile(r"\s*```[^\n]*\n(.*?)\n?```\s*", re.DOTALL)
-_EXPRESSION: Final = re.compile(r"(`{1,2})(?!`)(?=[^`\n]*[\s()=])[^`\n]+\1")  # code that is more than one name
+_CODE: Final = re.compile(r"(`{1,2})(?!`)[^`\n]+\1")
 _ADDRESS: Final = re.compile(
-    r"(?i)\b(?:https?|ftp|file|s3|ssh|git|wss?)://[^\s<>\"'`|*“”»«]*[\w/=]|(?<![\w.+-])[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+"
+    r"(?i)\b(?:https?|ftp|file|s3|ssh|git|wss?)://[^\s<>\"'`|*“”»«]*[\w/=]"
+    r"|(?<![\w.+-])[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+"
 )
 _FILE: Final = (
     r"[\w@%+-][\w.@%+-]*\.(?:py|[jt]sx?|jsonl?|ya?ml|toml|md|txt|log|[ct]sv|pdf|png|jpe?g|gif|svg|html?|css|xml|sh|sql"
@@ -41,22 +43,21 @@ _QUOTE: Final = re.compile(
 )
 _SEVERAL_WORDS: Final = re.compile(r"\w\W+\w|[\u3040-\u9fff\uac00-\ud7af]{5}")
 _ID: Final = re.compile(
-    r"(?a:(?<![\w.])(?=[\w.-]{0,60}\d)(?=[\w.-]{0,60}[A-Za-z])#?\w+(?:[-.]\w+)*)|(?<![\w.])\d+(?:\.\d+){2,}(?:/\d+)?"
+    r"(?<![\w.])\+?(?=(?:[A-Z ]{0,5}\d){8})[A-Z\d]{2,4}(?: [A-Z\d]{2,4}){3,}(?!\w)"  # of an account, a telephone
+    r"|(?a:(?<![\w.])(?=[\w.-]{0,60}\d)(?=[\w.-]{0,60}[A-Za-z])#?\w+(?:[-.]\w+)*)|(?<![\w.])\d+(?:\.\d+){2,}(?:/\d+)?"
 )
 _WITH_UNIT: Final = re.compile(rf"(?:{NUMBER.pattern})(?:-?[^\W\d_]+(?:-[^\W\d_]+)*)?")
-_KNOWN_NAME: Final = re.compile(r"(?i)(?:utf|sha|aes|iso|base|arm|amd|x|win)-?\d+")
+_KNOWN_NAME: Final = re.compile(r"(?i)(?:utf|sha|aes|iso|base|arm|amd|x|win|p)-?\d+")
 _YEAR: Final = re.compile(r"(?:19|20)\d\d")
 
 
 def passages(answer: str) -> Sequence[Passage]:
     """Return the numbers, paths and quoted texts of an answer, in order, without what is exempt."""
-    whole = _WHOLE_BLOCK.fullmatch(answer)
-    is_document = (whole[1] if whole else answer).lstrip()[:1] in ("{", "[") and not CITATION.match(answer.lstrip())
     reader = _Reader(answer)
-    for exempt in (CITATION,) if whole else (_FENCE, CITATION):
+    for exempt in (CITATION,) if _WHOLE_BLOCK.fullmatch(answer) else (_FENCE, CITATION):
         reader.blank(exempt)
-    reader.rest = _EXPRESSION.sub(_addresses_only, reader.rest)
-    if not is_document:
+    reader.rest = _CODE.sub(_addresses_only, reader.rest)
+    if not is_json(answer):
         reader.take(_QUOTE, "quote")
     reader.take(_ADDRESS, "path")
     reader.take(_PATH, "path")
@@ -67,8 +68,20 @@ def passages(answer: str) -> Sequence[Passage]:
     return sorted(reader.found, key=lambda one: one.start)
 
 
+def is_json(answer: str) -> bool:
+    """Whether an answer is one object or list in JSON, maybe in a block of code."""
+    block = _WHOLE_BLOCK.fullmatch(answer)
+    text = (block[1] if block else answer).strip()
+    try:
+        return text[:1] in ("{", "[") and not CITATION.fullmatch(text) and json.loads(text) is not None
+    except (ValueError, RecursionError):
+        return False
+
+
 def _addresses_only(code: re.Match[str]) -> str:
-    """Blank code save its addresses, and its paths unless it is a command, which may well make a file."""
+    """Blank code of more than one name save its addresses, and its paths unless it is a command: it may make a file."""
+    if not re.search(r"[\s()=]", code[0]):
+        return code[0]
     is_command = code[0].lstrip("`")[:1].islower()
     spans = [
         one.span()
@@ -104,17 +117,18 @@ class _Reader:
         self.rest = pattern.sub(taken, self.rest)
 
     def _kind_of(self, token: str, start: int) -> Kind:
-        """Whether a number is no year and no count: of three digits, with decimals, with a unit or of money."""
+        """Whether a number is no year, digit or count: of three digits, with decimals, with a unit or of money."""
         number, unit = readings(token)[0], unit_at(self.text, token, start)
         is_long = (number.value >= 100 or number.step < 1) and not _YEAR.fullmatch(token)
         is_share = unit == "%" and 0 < number.value < 100
-        return "number" if is_long or is_share or MEASURE.fullmatch(unit) or CURRENCY.match(unit) else "count"
+        is_checked = is_long or is_share or MEASURE.fullmatch(unit) or CURRENCY.match(unit)
+        return "number" if is_checked and number.value > 9.5 * number.step else "count"
 
 
 def unit_at(text: str, token: str, start: int) -> str:
     """Return the unit of a number of a text: the word or sign behind it, else the currency before it, or `TABLE`."""
     unit, before = UNIT.match(text, start + len(token)), CURRENCY.search(text[max(0, start - 4) : start])
-    if unit and unit[1]:
-        return "%" if re.match(r"(?i)p\w+ ?[cz]i?ent", unit[1]) else unit[1]
+    if unit and unit[1] and not (before and unit[1].casefold() not in SCALES):
+        return "%" if re.match(r"(?i)p\w+ ?[cz]i?ent(?!age|p)|\uff05", unit[1]) else unit[1]
     is_cell = text.startswith("|", text.rfind("\n", 0, start) + 1)
     return before[0].strip(" *_") if before else TABLE if is_cell else ""

@@ -57,8 +57,9 @@ async def question_update(
     )
     try:
         wanted = await ask_for_document(context.model, _PATH, 0, request, _Question)
-    except (ModelError, JournalDivergedError, DeadlineExceededError, BudgetExhaustedError):
-        return {}  # the answer is written without it
+    except (ModelError, JournalDivergedError, DeadlineExceededError, BudgetExhaustedError) as error:
+        context.recorder.warn(error.code, f"{error} The answer is written without a question.")
+        return {}
     if not (question := wanted.question.strip()):
         return {}
     asked = question_request(_PATH, question, _REASON, answer_schema(answer_chars, wanted.options))

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Final, cast
 
 from brain.lifecycle.answer_check import MOST_CHARS, unsupported
-from brain.lifecycle.answer_passages import Passage, passages, unit_at
-from brain.lifecycle.citations import citations_of
+from brain.lifecycle.answer_passages import Passage, is_json, passages, unit_at
+from brain.lifecycle.citations import citations_of, cited_of
 from brain.lifecycle.stated_numbers import NUMBER, factors_of, readings
 from brain.state import CitationRecord, CitedCall, ExcerptRecord, GraphState, ResultCall, TaskOutcome
 from starling.core.artifacts import ArtifactStore
@@ -39,12 +39,13 @@ class AnswerSources:
     run_id: str
 
     async def unsupported(self, answer: str) -> Sequence[Passage]:
-        """Return the passages of an answer that no source has; none where the sources can't be read whole."""
-        given = [one["output"] for one in (*self.outcomes, *self.state.get("given", []))]
+        """Return the passages of an answer that no source it cites has; none where these can't be read whole."""
+        cited = cited_of(self.outcomes, answer)
+        given = [one["output"] for one in (*cited, *self.state.get("given", []))]
         found = await self._missing_in(answer, given)
-        if not found or not any(one.get("artifacts") for one in self.outcomes):
+        kept = [one["id"] for outcome in cited for one in outcome.get("artifacts", ())]
+        if not found or not kept:
             return found
-        kept = [one["id"] for outcome in self.outcomes for one in outcome.get("artifacts", ())]
         texts = await self._artifacts(kept)
         return () if texts is None else await self._missing_in(answer, [*given, *texts.values()])
 
@@ -112,7 +113,7 @@ class AnswerSources:
 
 def marked(answer: str, found: Sequence[Passage]) -> str:
     """Return an answer with the mark behind each of these passages; a document in JSON stays as it is."""
-    if answer.lstrip("`json \n")[:1] in ("{", "["):
+    if is_json(answer):
         return answer
     for passage in reversed(found):
         end = passage.end

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 
+from brain.lifecycle.answer_passages import CITATION
 from brain.state import CitationRecord, TaskOutcome
 
 _CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`", re.DOTALL)
@@ -20,6 +21,16 @@ def citations_of(outcomes: Sequence[TaskOutcome]) -> list[CitationRecord]:
         )
         for number, outcome in enumerate(outcomes, start=1)
     ]
+
+
+def cited_of[T](sources: Sequence[T], text: str) -> Sequence[T]:
+    """Return the sources that a text cites by their numbers from 1; all of them if it cites none."""
+    said = "".join(part for part, is_code in _parts(text) if not is_code)
+    cited = set[int]()
+    for match in CITATION.finditer(said):
+        for first, last in re.findall(r"(\d+)(?:\s*[–-]\s*(\d+))?", match[0]):
+            cited.update(range(int(first), min(int(last or first), len(sources)) + 1))
+    return [one for number, one in enumerate(sources, start=1) if number in cited] or sources
 
 
 def without_unsourced(text: str, sources: int, quoted: Sequence[str] = ()) -> tuple[str, Sequence[int]]:

@@ -64,9 +64,9 @@ def asked_again(request: ModelRequest, written: str, fault: str) -> ModelRequest
 
 
 def sent_back(request: ModelRequest, written: str, passages: str) -> ModelRequest:
-    """Return the request for another answer in place of one that has `passages` which no result has."""
+    """Return the request for another answer in place of one that has `passages` which no result it cites has."""
     again = (
-        f"No result has these passages of the answer: {passages}. Write the whole answer again, with what the results "
-        "have in their place, or without them. What the results don't have is not known."
+        f"No cited result has these passages of the answer: {passages}. Write the whole answer again, with what "
+        "results have in their place, or with the right citations, or without them. What no result has is not known."
     )
     return replace(request, messages=(*request.messages, Message("assistant", written), Message("user", again)))

@@ -66,11 +66,10 @@ class RunTerminator:
         Raises LeaseLostError if it was claimed since, DatabaseUnavailableError.
         """
         writer = RunWriter(self.engine, claim, self.broadcast, retry_seconds=_RETRY_SECONDS)
-        with self.broadcast.local_writer(claim.run.id):
-            try:
-                return await self.end(writer, status, failure, blind=blind)
-            finally:
-                await writer.close()
+        try:
+            return await self.end(writer, status, failure, blind=blind)
+        finally:
+            await writer.close()
 
     async def end(
         self,

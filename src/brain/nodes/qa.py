@@ -148,12 +148,13 @@ def _completed(
 
 def _marked(context: RunContext, text: str, found: Sequence[Passage]) -> str:
     """Return an answer in which what no source has is marked, with one warning, also if this is repeated."""
-    path = context.at(_NAME)
+    path, answer = context.at(_NAME), marked(text, found)
     if found and not context.journal.knows(path, "result", 1):
         context.journal.record(path, "result", {}, 1)
-        said = f"No result has these passages of the answer, which are marked {MARK} there: {named(found)}."
+        where = "" if answer == text else f", which are marked {MARK} there"
+        said = f"No cited result has these passages of the answer{where}: {named(found)}."
         context.recorder.warn("unsupported_statement", said)
-    return marked(text, found)
+    return answer
 
 
 def _known(context: RunContext, text: str) -> str:

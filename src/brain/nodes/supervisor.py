@@ -1,9 +1,9 @@
 """The supervisor node: plans, dispatches ready tasks, and asks a model only where there is something to decide."""
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import count
 from typing import Any, Protocol, cast
 
 from langgraph.runtime import Runtime
@@ -68,6 +68,7 @@ _NOTHING_PLANNED = (
 )
 _GENERALIST = "generalist"
 _UNPLANNED = "The request could not be planned, so no agent with tools was asked."
+_NOT_REPLANNED = "Tasks failed and no others could be planned, so the answer is that of an agent without tools."
 _ANSWERS = " Nothing more is planned: the run answers with the results so far."
 _SEND_BACK = Message("user", "An agent has a tool for this: give it the task. Repeat `reply` only if none is needed.")
 _NOT_LOOKED_UP = "Not looked up: no agent was asked for this answer."
@@ -170,20 +171,24 @@ class SupervisorNode:
     def _without_decision(self, context: RunContext, state: GraphState, path: str, error: str) -> Update | None:
         """Return what goes on without the supervisor's model, None if nothing can; the same where it is repeated.
 
-        That are the tasks that are ready; where nothing was planned yet, the generalist gets the request, once.
+        That are the tasks that are ready; else, where nothing is approved, the generalist gets the request, once.
         """
         routing, reported = state["routing"], context.journal.knows(path, "result")
         card, request = context.roster.get(_GENERALIST), state["input_request"]
+        has_answered = approved(state) or any(result["agent"] == _GENERALIST for result in state["results"])
         if ready := ready_tasks(state):
             counted: Routing = {**routing, "decisions": routing["decisions"] + 1, "failures_seen": failures(state)}
             update = self._dispatch(context, ready, counted, reported=reported)
-        elif state["tasks"] or self.star.name or card is None or card.degraded:
+        elif has_answered or self.star.name or card is None or card.degraded:
             return None
         else:
+            said = _NOT_REPLANNED if state["tasks"] else _UNPLANNED
             if not reported:
-                context.recorder.warn("unplanned", f"{_UNPLANNED} The generalist gets it as it is.")
-            task = Assignment(task_id="t1", agent=_GENERALIST, task=request)
-            chosen: dict[str, Any] = {"plan": [request], "selected_agents": [task], "assumptions": [_UNPLANNED]}
+                context.recorder.warn("unplanned", f"{said} The generalist gets the request as it is.")
+            used = {one["id"] for one in state["tasks"]}
+            free = next(name for number in count(1) if (name := f"t{number}") not in used)
+            task = Assignment(task_id=free, agent=_GENERALIST, task=request)
+            chosen: dict[str, Any] = {"plan": [request], "selected_agents": [task], "assumptions": [said]}
             update = self._adopted(context, state, Decision(thought_process=error, **chosen), reported=reported)
             update |= {"routing": {**update["routing"], "unplanned": True}}
         _record(context, state, update, path, without_model=error)
@@ -196,10 +201,13 @@ class SupervisorNode:
         if inputs.may_look and (decision.look_for or await self._lacks_agents(context, path, inputs, decision)):
             texts = [state["input_request"], *decision.look_for, *decision.plan][:_TEXTS_LOOKED_FOR]
             inputs = await self._inputs(context, state, path, _AFTER_LOOKING, texts)
-            second = decision
-            with suppress(*() if is_empty(decision) else _NO_ANSWER):
+            try:
                 second = await self._asked(context, state, path, _AFTER_LOOKING, inputs)
-            decision = decision if is_empty(second) else second
+                decision = decision if is_empty(second) else second
+            except _NO_ANSWER as error:
+                if is_empty(decision):
+                    raise
+                context.recorder.warn(error.code, str(error))
         asks = isinstance(decision, OpenDecision) and question_in(decision)
         is_last = self.star.name or state["tasks"] or asks or not is_direct_reply(decision)
         return decision if is_last else await self._sent_back(context, state, path, inputs, decision)
@@ -227,8 +235,10 @@ class SupervisorNode:
         if not asked and (knows(path, "result") or not await self.shortlister.is_certain(context.search, text)):
             return reply
         noted, second = (Message("assistant", reply.model_dump_json(include={"reply"})), _SEND_BACK), reply
-        with suppress(*_NO_ANSWER):  # which the record has
+        try:
             second = await self._asked(context, state, path, _SENT_BACK, replace(inputs, noted=noted))
+        except _NO_ANSWER as error:
+            context.recorder.warn(error.code, str(error))
         second = reply if is_empty(second) else second
         marked = {"reply": f"{second.reply.strip()}\n\n{_NOT_LOOKED_UP}"}
         return second.model_copy(update=marked) if is_direct_reply(second) else second

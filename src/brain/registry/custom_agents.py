@@ -13,6 +13,7 @@ from starling.core.errors import ForbiddenError, InvalidRequestError
 from starling.core.look_alike_names import skeleton
 from starling.core.model_output.names import plain_name
 from starling.core.principal import Grant, Principal
+from starling.core.text import one_line
 from starling.core.tools import ToolDefinition
 
 _EVERY = "*"
@@ -64,8 +65,7 @@ def custom_card(
 
 def described(config: LLMAgentConfig) -> str:
     """Return the description of an agent: the beginning of its instruction."""
-    text = " ".join((config.behavior_template or _UNDESCRIBED).split())
-    return text if len(text) <= _DESCRIPTION_CHARS else f"{text[: _DESCRIPTION_CHARS - 1]}…"
+    return one_line(config.behavior_template or _UNDESCRIBED, _DESCRIPTION_CHARS)
 
 
 def degradation(config: LLMAgentConfig, selection: ToolSelection, others: Container[str]) -> str:

@@ -1,14 +1,13 @@
 """Queries over epochs and what they pin: tool definitions, custom agents, stars of teams and texts of prompts."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
 from sqlalchemy import RowMapping, Select, cast, exists, func, select, text, tuple_, update
 from sqlalchemy.dialects.postgresql import JSONB, distinct_on, insert
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from brain.registry.manifest import AgentPin, Changes, Epoch, Manifest, Names, difference
 from starling.core.agents import LLMAgentConfig
@@ -17,7 +16,7 @@ from starling.core.llm import PromptVersion
 from starling.core.principal import SHARED, Principal
 from starling.core.teams.stars import StarSpec
 from starling.infra.postgres.audit import Actor, check_maker
-from starling.infra.postgres.engine import changing, reading
+from starling.infra.postgres.engine import Repository, autocommit
 from starling.infra.postgres.runs.listing import EpochRange
 from starling.infra.postgres.tables.registry import agents, epochs, prompts, stars
 from starling.infra.postgres.tables.run_records import runs
@@ -57,12 +56,8 @@ class Activation:
     former: Manifest
 
 
-class EpochRepository:
+class EpochRepository(Repository):
     """Epochs in Postgres. What takes a connection is part of its caller's transaction."""
-
-    def __init__(self, engine: AsyncEngine) -> None:
-        self._engine = engine
-        self._autocommit = engine.execution_options(isolation_level="AUTOCOMMIT")  # a read needs no BEGIN
 
     async def begin(self, connection: AsyncConnection) -> Epoch:
         """Lock the registry until the transaction ends; return the active epoch, with number 0 if there is none."""
@@ -101,7 +96,7 @@ class EpochRepository:
 
     async def active(self) -> Epoch:
         """Return the active epoch; number 0, with nothing in it, before the first."""
-        async with reading(self._engine) as connection:
+        async with self.reading() as connection:
             return await self.current(connection)
 
     async def current(self, connection: AsyncConnection) -> Epoch:
@@ -114,19 +109,19 @@ class EpochRepository:
         """Return the number of the latest epoch whose servers weren't those of now, None where there is none."""
         changed = epochs.c.changes["servers"] != cast(Names().model_dump(mode="json"), JSONB)
         query = select(func.max(epochs.c.number)).where(epochs.c.tenant == SHARED, changed)
-        async with reading(self._engine) as connection:
+        async with self.reading() as connection:
             latest = await connection.scalar(query)
         return latest - 1 if latest and latest > 1 else None
 
     async def active_number(self) -> int | None:
         """Return the number of the active epoch, None before the first."""
         query = select(epochs.c.number).where(epochs.c.tenant == SHARED, epochs.c.active)
-        async with reading(self._autocommit) as connection:
+        async with autocommit(self._engine) as connection:
             return await connection.scalar(query)
 
     async def get(self, number: int) -> Epoch:
         """Return the epoch of a number. Raises NotFoundError."""
-        async with reading(self._engine) as connection:
+        async with self.reading() as connection:
             return await self.within(connection, number)
 
     async def within(self, connection: AsyncConnection, number: int) -> Epoch:
@@ -158,7 +153,7 @@ class EpochRepository:
         """Return the epochs that pin a text of a prompt."""
         changed = [number for number, _ in await self._prompt_changes()]
         query = select(epochs.c.number, epochs.c.manifest["prompts"], epochs.c.created_at)
-        async with reading(self._engine) as connection:
+        async with self.reading() as connection:
             rows = await connection.execute(
                 query.where(epochs.c.tenant == SHARED, epochs.c.number.in_(changed)).order_by(epochs.c.number)
             )
@@ -174,7 +169,7 @@ class EpochRepository:
         """Return the epochs that pinned other prompts than the one before, newest first, and which they were."""
         changed = epochs.c.changes["prompts"] != cast(Names().model_dump(mode="json"), JSONB)
         query = select(epochs.c.number, epochs.c.changes["prompts"]).where(epochs.c.tenant == SHARED, changed)
-        async with reading(self._engine) as connection:
+        async with self.reading() as connection:
             rows = await connection.execute(query.order_by(epochs.c.number.desc()))
             return [(row[0], Names.model_validate(row[1])) for row in rows]
 
@@ -183,7 +178,7 @@ class EpochRepository:
         held = select(func.count()).where(runs.c.epoch == epochs.c.number, runs.c.ended_at.is_(None)).scalar_subquery()
         columns = (epochs.c[name] for name in EpochRecord.__slots__ if name != "runs")
         query = select(*columns, held.label("runs")).where(epochs.c.tenant == SHARED)
-        async with reading(self._engine) as connection:
+        async with self.reading() as connection:
             rows = (await connection.execute(query.order_by(epochs.c.number.desc()).limit(limit))).mappings()
             found = [dict[str, Any](**row) for row in rows]
         for row in found:
@@ -201,7 +196,7 @@ class EpochRepository:
         open_ones = select(epochs.c.number).where(
             ours, epochs.c.closed_at.is_(None), epochs.c.number.not_in(select(closed.c.number))
         )
-        async with reading(self._autocommit) as connection:
+        async with autocommit(self._engine) as connection:
             return frozenset(await connection.scalars(open_ones))
 
     async def definitions(self, manifest: Manifest) -> Mapping[tuple[str, str], Mapping[str, Any]]:
@@ -209,7 +204,7 @@ class EpochRepository:
         pins = [
             (server, name, pin.hash) for server, entry in manifest.servers.items() for name, pin in entry.tools.items()
         ]
-        async with reading(self._engine) as connection:
+        async with self.reading() as connection:
             return await pinned_definitions(connection, pins)
 
 
@@ -222,15 +217,8 @@ class AgentVersion:
     created_at: datetime
 
 
-class AgentRepository:
+class AgentRepository(Repository):
     """Custom agents in Postgres. Configurations are never removed: epochs pin them."""
-
-    def __init__(self, engine: AsyncEngine) -> None:
-        self._engine = engine
-
-    def changing(self) -> AbstractAsyncContextManager[AsyncConnection]:
-        """Give the transaction of a change; it is committed where the block ends well."""
-        return changing(self._engine)
 
     async def save(self, connection: AsyncConnection, tenant: str, config: LLMAgentConfig, maker: str) -> None:
         """Store a configuration and who made it, as part of the connection's transaction."""
@@ -253,7 +241,7 @@ class AgentRepository:
         """Return every version of an agent, oldest first."""
         query = select(agents.c.hash, agents.c.config, agents.c.created_at)
         query = query.where(agents.c.tenant == tenant, agents.c.name == name).order_by(agents.c.created_at)
-        async with reading(self._engine) as connection:
+        async with self.reading() as connection:
             found = await connection.execute(query)
             return [
                 AgentVersion(row.hash, LLMAgentConfig.model_validate(row.config, extra="ignore"), row.created_at)
@@ -262,7 +250,7 @@ class AgentRepository:
 
     async def verdicts(self, tenant: str, name: str) -> Mapping[str, int]:
         """Return how often results of an agent got each verdict, in the tasks of own plans of runs that are kept."""
-        async with reading(self._engine) as connection:
+        async with self.reading() as connection:
             found = await connection.execute(_VERDICTS, {"tenant": tenant, "agent": name})
             return {row.status: row.verdicts for row in found}
 
@@ -271,7 +259,7 @@ class AgentRepository:
         wanted = {(pin.tenant, pin.name, pin.hash): pin for pin in pins}
         key = agents.c.tenant, agents.c.name, agents.c.hash
         query = select(*key, agents.c.config).where(tuple_(*key).in_(wanted))
-        async with reading(self._engine) as connection:
+        async with self.reading() as connection:
             found = await connection.execute(query)
             return {
                 wanted[row.tenant, row.name, row.hash]: LLMAgentConfig.model_validate(row.config, extra="ignore")
@@ -279,11 +267,8 @@ class AgentRepository:
             }
 
 
-class StarRepository:
+class StarRepository(Repository):
     """Stars in Postgres. They are never changed or removed: epochs pin them."""
-
-    def __init__(self, engine: AsyncEngine) -> None:
-        self._engine = engine
 
     async def save(self, connection: AsyncConnection, tenant: str, star: StarSpec) -> None:
         """Store a star, as part of the connection's transaction."""
@@ -292,7 +277,7 @@ class StarRepository:
 
     async def stars(self, tenant: str, hashes: Collection[str]) -> Mapping[str, StarSpec]:
         """Return the stars of a tenant by hash."""
-        async with reading(self._engine) as connection:
+        async with self.reading() as connection:
             return await self.within(connection, tenant, hashes)
 
     async def within(self, connection: AsyncConnection, tenant: str, hashes: Collection[str]) -> Mapping[str, StarSpec]:
@@ -304,7 +289,7 @@ class StarRepository:
         """Return stars of any tenants, by tenant and hash."""
         key = stars.c.tenant, stars.c.hash
         query = select(*key, stars.c.star).where(tuple_(*key).in_(pins))
-        async with reading(self._engine) as connection:
+        async with self.reading() as connection:
             found = await connection.execute(query)
             return {(row.tenant, row.hash): StarSpec.model_validate(row.star) for row in found}
 
@@ -338,27 +323,24 @@ async def save_texts(connection: AsyncConnection, found: Sequence[StoredPrompt])
     await connection.execute(_SAVE, {"tenant": SHARED, "texts": [one.text for one in ordered], **values})
 
 
-class PromptRepository:
+class PromptRepository(Repository):
     """Texts of prompts in Postgres. They are never changed or removed: epochs pin them."""
-
-    def __init__(self, engine: AsyncEngine) -> None:
-        self._engine = engine
 
     async def store(self, found: Sequence[StoredPrompt]) -> None:
         """Store texts in a transaction of their own."""
-        async with changing(self._engine) as connection:
+        async with self.changing() as connection:
             await save_texts(connection, found)
 
     async def texts(self, hashes: Collection[str]) -> Mapping[str, str]:
         """Return texts by hash; one that isn't stored is left out."""
         query = select(prompts.c.hash, prompts.c.text).where(prompts.c.tenant == SHARED, prompts.c.hash.in_(hashes))
-        async with reading(self._engine) as connection:
+        async with self.reading() as connection:
             return {row.hash: row.text for row in await connection.execute(query)}
 
     async def latest(self) -> Mapping[str, StoredPrompt]:
         """Return for each prompt the text that a source was last found to have."""
         query = _stored().ext(distinct_on(prompts.c.name)).order_by(prompts.c.name, prompts.c.stored_at.desc())
-        async with reading(self._engine) as connection:
+        async with self.reading() as connection:
             rows = (await connection.execute(query)).mappings()
             return {row["name"]: _prompt(row) for row in rows}
 
@@ -366,7 +348,7 @@ class PromptRepository:
         """Return texts whose hash begins with these hex digits, ordered by hash."""
         begins = prompts.c.hash.startswith(digits, autoescape=True)
         query = _stored().where(begins).order_by(prompts.c.hash, prompts.c.name).limit(limit)
-        async with reading(self._engine) as connection:
+        async with self.reading() as connection:
             return [_prompt(row) for row in (await connection.execute(query)).mappings()]
 
 

@@ -115,14 +115,26 @@ class JournaledModel:
     draining: Callable[[], bool] = bool
     outages: dict[str, Deadline] = field(default_factory=dict[str, Deadline])
 
-    async def ask(self, path: str, position: int, request: ModelRequest) -> ModelAnswer:
+    async def ask(self, path: str, position: int, request: ModelRequest, *, tolerant: bool = False) -> ModelAnswer:
         """Return the answer recorded at this position, else ask the model and record its answer.
 
-        Raises ModelError, JournalDivergedError, DeadlineExceededError, BudgetExhaustedError, SuspendedError.
+        If `tolerant`, an unreadable answer is recorded too and returned with a `fault`. Raises ModelError,
+        JournalDivergedError, DeadlineExceededError, BudgetExhaustedError, SuspendedError.
         """
-        failed = self._failed_attempts(path, request)
+        if (recorded := self.recorded(path, position, request)) is not None:
+            return recorded
+        failed, fault = self._failed_attempts(path, request), ""
         with failed.journalled(self.journal, position):
-            return await self._ask(position, request, failed)
+            try:
+                answered = await self.models.respond(self._within_budget(request, failed))
+            except LLMInvalidResponse as error:
+                if not tolerant:
+                    raise
+                answered = ModelReply(error.written, model=error.model, finish_reason="unreadable")
+                fault = error.reason
+        reply = storable_reply(answered)
+        self._record(position, request, reply, failed, fault=fault)
+        return ModelAnswer(reply, replayed=False, fault=fault)
 
     def recorded(self, path: str, position: int, request: ModelRequest | None = None) -> ModelAnswer | None:
         """Return the answer recorded at this position, without a `request` whatever it answered, or None."""
@@ -131,17 +143,6 @@ class JournaledModel:
         if recorded is None:
             return None
         return ModelAnswer(load_reply(recorded), replayed=True, fault=recorded.get("fault", ""))
-
-    async def ask_tolerantly(self, path: str, position: int, request: ModelRequest) -> ModelAnswer:
-        """Like `ask`, but record an unreadable answer too and return it with a `fault`."""
-        failed = self._failed_attempts(path, request)
-        with failed.journalled(self.journal, position):
-            try:
-                return await self._ask(position, request, failed)
-            except LLMInvalidResponse as error:
-                reply = storable_reply(ModelReply(error.written, model=error.model, finish_reason="unreadable"))
-                self._record(position, request, reply, failed, fault=error.reason)
-                return ModelAnswer(reply, replayed=False, fault=error.reason)
 
     async def ask_streaming(
         self, path: str, position: int, request: ModelRequest
@@ -160,13 +161,6 @@ class JournaledModel:
                     return
                 yield item
             raise LLMInvalidResponse(self.models.describe(request.role), "the stream ended without an answer")
-
-    async def _ask(self, position: int, request: ModelRequest, failed: FailedAttempts) -> ModelAnswer:
-        if (recorded := self.recorded(failed.path, position, request)) is not None:
-            return recorded
-        reply = storable_reply(await self.models.respond(self._within_budget(request, failed)))
-        self._record(position, request, reply, failed)
-        return ModelAnswer(reply, replayed=False)
 
     def _failed_attempts(self, path: str, request: ModelRequest) -> FailedAttempts:
         return FailedAttempts(path, request, self.budget.meter, self.recorder)

@@ -10,6 +10,7 @@ from brain.run.journaled_model import JournaledModel, ModelAnswer
 from starling.core.errors import BudgetExhaustedError, DeadlineExceededError, LLMInvalidResponse, ModelError
 from starling.core.llm import Message, ModelRequest
 from starling.core.model_output.json_document import read_document
+from starling.core.text import one_line
 
 _SHOWN_ERRORS = 8
 _EXCERPT_CHARS = 300
@@ -55,7 +56,7 @@ async def ask_for_document[D: BaseModel](
     answer can be read it counts, whatever `check` returns. An answer that was refused before the run was resumed stays
     refused. Raises LLMInvalidResponse if no answer can be read, and what `JournaledModel.ask` raises.
     """
-    answer = await model.ask_tolerantly(path, position, request)
+    answer = await model.ask(path, position, request, tolerant=True)
     first, refused = _read(answer, document, check)
     repaired = model.recorded(path, position + 1) if answer.replayed else None
     if repaired is None:
@@ -63,7 +64,7 @@ async def ask_for_document[D: BaseModel](
             return first
         _warn(model, answer, refused)
         try:
-            repaired = await model.ask_tolerantly(path, position + 1, refused.repair(request))
+            repaired = await model.ask(path, position + 1, refused.repair(request), tolerant=True)
         except (ModelError, DeadlineExceededError, BudgetExhaustedError):
             if first is None:
                 raise
@@ -94,7 +95,6 @@ def _read[D: BaseModel](answer: ModelAnswer, document: type[D], check: Check[D])
         read, errors = read_document(answer.reply.content, document)
         if read is not None:
             errors = check(read)[:_SHOWN_ERRORS]
-    wrote = " ".join(answer.reply.content.split())
-    excerpt = wrote if len(wrote) <= _EXCERPT_CHARS else f"{wrote[: _EXCERPT_CHARS - 1]}…"
+    excerpt = one_line(answer.reply.content, _EXCERPT_CHARS)
     expected = getattr(document, "EXPECTED", "") or f"one JSON object with {', '.join(document.model_fields)}"
     return read, RefusedOutput(excerpt, expected, errors)

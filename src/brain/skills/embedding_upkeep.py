@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,12 +21,13 @@ class SkillUpkeep:
     """Gives skills vectors of `embedder`, and indexes them once a tenant has more than `large` of them.
 
     Of processes with different models, the one that was started last does it: the others see after their first time
-    that most vectors are of its model.
+    that most vectors are of its model. `on_failure` is called while Postgres is unavailable.
     """
 
     direct_url: str
     embedder: Embedder
     large: int = COMPARED_EACH
+    on_failure: Callable[[DatabaseUnavailableError], None] = lambda _: None
     _is_new: bool = True  # until it has done its work once
     _leading: str = ""  # the other model that has most vectors
 
@@ -35,6 +37,7 @@ class SkillUpkeep:
             try:
                 await self.sweep()
             except DatabaseUnavailableError as error:
+                self.on_failure(error)
                 _log.info("the vectors of skills are updated later: %s", error)
             except StarlingError as error:
                 _log.warning("skills of another embedding model are found by words only for now: %s", error)

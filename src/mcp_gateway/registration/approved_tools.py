@@ -121,7 +121,7 @@ class LiveReview:
         try:
             found = await self._compared(name, config_hash, listed)
         except DatabaseUnavailableError as error:
-            _log.warning("the tools of MCP server %s can't be compared with the approved ones: %s", name, error)
+            _log.info("the tools of MCP server %s can't be compared with the approved ones: %s", name, error)
             return {}
         if found is None:
             return {}
@@ -176,4 +176,4 @@ class LiveReview:
                     _log.warning("MCP server %s offers other tools than were approved: %s", name, shown)
                     return
         except DatabaseUnavailableError as error:
-            _log.warning("what MCP server %s offers now can't be stored: %s", name, error)
+            _log.info("what MCP server %s offers now can't be stored: %s", name, error)

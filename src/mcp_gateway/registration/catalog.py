@@ -45,9 +45,6 @@ _UNUSED: Final = "EXECUTION_SERVICE_URL is not used: a server %s was added; `sta
 _log = logging.getLogger(__name__)
 
 type Refresh = Callable[[], Awaitable[tuple[ServerListing, ...]]]
-
-type Late = Callable[[], Awaitable[object]]
-"""Called when a server that listed its tools after the start-up grace period has been stored."""
 type ListServer = Callable[[str, ServerConfig, float], Awaitable[Listed]]
 """Starts a server, lists its tools and stops it, within so many seconds. Raises ServerUnavailableError."""
 
@@ -108,36 +105,36 @@ class Catalog:
         self._late: set[asyncio.Task[None]] = set()
 
     async def sync(
-        self, config: McpConfig, late: Late | None = None, *, relist: bool = False, source: ServerSource = "file"
+        self, config: McpConfig, *, starting: bool = False, relist: bool = False, source: ServerSource = "file"
     ) -> tuple[ServerListing, ...]:
         """Replace the servers that came from files by these.
 
         Lists new, changed and degraded servers, with `relist` all; a server that can't be listed becomes degraded and
-        doesn't affect the others. With `late`, servers that are slower than the grace period are degraded until they
-        answer, or stay as they were listed before; then they are stored and `late` is called. A document over HTTP
-        (`source`) also replaces what came that way before. Raises ConfigurationError if a name belongs to a server
-        that was added on the host.
+        doesn't affect the others. While `starting`, servers that are slower than the grace period are degraded until
+        they answer, or stay as they were listed before; then they are stored. A document over HTTP (`source`) also
+        replaces what came that way before. Raises ConfigurationError if a name belongs to a server that was added on
+        the host.
         """
         while True:
-            change = await self.plan(config, late, relist=relist, source=source)
+            change = await self.plan(config, starting=starting, relist=relist, source=source)
             if await self._repository.change(change.removed, change.listed, change.known):
                 return await self._refresh()
 
-    async def republish(self, late: Late | None = None) -> tuple[ServerListing, ...]:
-        """Have an epoch made of the servers as they are, and those of the settings as these are now."""
+    async def republish(self) -> tuple[ServerListing, ...]:
+        """Have an epoch made of the servers as they are, and those of the settings as these are now, at a start."""
         rows = await self._repository.servers()
         former = {row.name for row in rows if row.name == EXECUTION_SERVICE and row.source == "file"}
         if former or self._of_settings:
             kept = {row.name: server_of(row.config) for row in rows if row.source == "file" and row.name not in former}
-            return await self.sync(kept, late)
+            return await self.sync(kept, starting=True)
         await self._repository.change((), ())
         return await self._refresh()
 
     async def plan(
         self,
         config: McpConfig,
-        late: Late | None = None,
         *,
+        starting: bool = False,
         relist: bool = False,
         source: ServerSource = "file",
         unlisted: Mapping[str, str] | None = None,
@@ -168,8 +165,12 @@ class Catalog:
             for name, server in config.items()
             if name not in unlisted and (relist or name not in unchanged)
         }
-        answers = await self._answers(asked, late, known, others=len(asked) < len(config))
-        kept = {} if late is None else {one.row.name: kept_listing(one, known.get(one.row.name)) for one in answers}
+        kept: dict[str, ServerRow | None] = {}
+        if starting:
+            answers = await self._answers_at_start(asked, known, others=len(asked) < len(config))
+            kept = {one.row.name: kept_listing(one, known.get(one.row.name)) for one in answers}
+        else:
+            answers = await asyncio.gather(*(self._ask(name, one, known.get(name)) for name, one in asked.items()))
         answers = [one for one in answers if kept.get(one.row.name) is None]
         answers += [
             degraded(name, config[name], ServerUnavailableError(name, reason, _RELOAD))
@@ -277,11 +278,9 @@ class Catalog:
             offers.append((replace(answer, row=row), occasion_of(answer, before)))
         return await self._approved.of(offers)
 
-    async def _answers(
-        self, asked: McpConfig, late: Late | None, known: Mapping[str, ServerRow], *, others: bool
+    async def _answers_at_start(
+        self, asked: McpConfig, known: Mapping[str, ServerRow], *, others: bool
     ) -> list[Answer]:
-        if late is None:
-            return await asyncio.gather(*(self._ask(name, one, known.get(name)) for name, one in asked.items()))
         loop = asyncio.get_running_loop()
         listings = {name: loop.create_task(self._ask(name, one, known.get(name))) for name, one in asked.items()}
         first = GRACE_SECONDS if others else self._limits.server_start_seconds + GRACE_SECONDS
@@ -298,12 +297,12 @@ class Catalog:
             answers[name] = degraded(name, asked[name], ServerUnavailableError(name, reason, _WAIT))
             if (kept := kept_listing(answers[name], known.get(name))) is not None:
                 _log.warning("MCP server %s changed: %s Its last listing is used until then.", name, reason)
-            storing = loop.create_task(self._store_late(listings[name], late, kept))
+            storing = loop.create_task(self._store_late(listings[name], kept))
             self._late.add(storing)
             storing.add_done_callback(self._late.discard)
         return list(answers.values())
 
-    async def _store_late(self, listings: asyncio.Task[Answer], late: Late, kept: ServerRow | None) -> None:
+    async def _store_late(self, listings: asyncio.Task[Answer], kept: ServerRow | None) -> None:
         answer = await listings
         if answer.listed is None and kept is not None:
             return
@@ -318,9 +317,9 @@ class Catalog:
                     return  # removed or changed meanwhile
                 listed = await self._decided([answer], {name: row})
                 stored = await self._repository.change((), listed, known)
-            await late()
+            await self._refresh()
         except DatabaseUnavailableError as error:
-            _log.warning("the tools of MCP server %s can't be stored: %s", name, error)
+            _log.info("the tools of MCP server %s can't be stored: %s", name, error)
 
     async def _ask(self, name: str, config: ServerConfig, row: ServerRow | None) -> Answer:
         try:

@@ -14,7 +14,7 @@ from mcp_gateway.registration.pins import Pin, Pins
 from starling.core.json import JsonObject, digest, storable_text
 from starling.core.principal import SHARED
 from starling.core.tools import ServerSource
-from starling.infra.postgres.engine import changing, reading
+from starling.infra.postgres.engine import autocommit, changing, reading
 from starling.infra.postgres.runs.call_claims import CallClaims
 from starling.infra.postgres.server_breakers import BreakerRepository
 from starling.infra.postgres.tables.registry import configs, servers, tool_pins, tools
@@ -104,7 +104,7 @@ class ServerRepository:
 
     async def announce_invalidation(self, tenant: str, tool: str) -> None:
         """Tell every process to forget the kept results that a tool had for a tenant."""
-        async with reading(self._engine.execution_options(isolation_level="AUTOCOMMIT")) as connection:
+        async with autocommit(self._engine) as connection:
             await connection.execute(_ANNOUNCE, {"channel": CACHE_CHANNEL, "notice": json.dumps([tenant, tool])})
 
     async def servers(self) -> list[ServerRow]:

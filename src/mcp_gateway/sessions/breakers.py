@@ -180,4 +180,4 @@ class BreakerReports:
                     self._any_stored = True
                     await self._stored.save(server, self._process, state.failures, state.reason, state.seconds)
             except DatabaseUnavailableError as error:
-                _log.warning("other processes are not told how calls of server %s end here: %s", server, error)
+                _log.info("other processes are not told how calls of server %s end here: %s", server, error)

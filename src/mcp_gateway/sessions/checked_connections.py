@@ -4,7 +4,6 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from ssl import SSLContext
 from typing import cast
 
@@ -26,38 +25,12 @@ async def resolve_host(host: str, port: int) -> Sequence[str]:
     return list(dict.fromkeys(str(each[4][0]) for each in found))
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedConnections:
-    """How servers that came over HTTP are connected to: by which rules, and with which resolver."""
+class CheckedConnections(_Backend):
+    """Connects to servers that came over HTTP, where the rules allow an address that the resolver found."""
 
-    rules: AddressRules = PUBLIC_ONLY
-    resolve: Resolve = resolve_host
-
-    def transport(self, tls: SSLContext) -> httpx.AsyncHTTPTransport:
-        """Return a transport that connects to allowed addresses alone, and through no proxy of the environment."""
-        return _CheckedTransport(self, tls)
-
-
-class _CheckedTransport(httpx.AsyncHTTPTransport):
-    """HTTPX's transport on another pool: it has no parameter for what opens the connections of its pool.
-
-    TLS and `Host` keep the name of the request, and so does the pool, whose connections are checked when they are made.
-    """
-
-    def __init__(self, checked: CheckedConnections, tls: SSLContext) -> None:
-        super().__init__(verify=tls, trust_env=False)
-        self._pool = httpcore.AsyncConnectionPool(  # with the limits of HTTPX
-            ssl_context=tls,
-            max_connections=100,
-            max_keepalive_connections=20,
-            keepalive_expiry=5.0,
-            network_backend=_CheckedBackend(checked),
-        )
-
-
-class _CheckedBackend(_Backend):
-    def __init__(self, checked: CheckedConnections) -> None:
-        self._checked = checked
+    def __init__(self, rules: AddressRules = PUBLIC_ONLY, resolve: Resolve = resolve_host) -> None:
+        self.rules = rules
+        self._resolve = resolve
 
     async def connect_tcp(
         self,
@@ -70,15 +43,33 @@ class _CheckedBackend(_Backend):
         """Connect to the first address of a host that accepts it. Raises httpcore.ConnectError, ConnectTimeout."""
         try:
             with anyio.fail_after(timeout):
-                addresses = await self._checked.resolve(host, port)
+                addresses = await self._resolve(host, port)
         except TimeoutError:
             raise httpcore.ConnectTimeout(f"{host} was not resolved in time") from None
         except (OSError, UnicodeError) as error:
             raise httpcore.ConnectError(f"{host} can't be resolved: {error}") from error
-        if fault := self._checked.rules.fault(host, addresses):
+        if fault := self.rules.fault(host, addresses):
             raise httpcore.ConnectError(fault)
         *others, last = addresses
         for address in others:
             with suppress(httpcore.ConnectError, httpcore.ConnectTimeout):
                 return await super().connect_tcp(address, port, timeout, local_address, socket_options)
         return await super().connect_tcp(last, port, timeout, local_address, socket_options)
+
+
+class CheckedTransport(httpx.AsyncHTTPTransport):
+    """Connects to allowed addresses alone, and through no proxy of the environment.
+
+    It is HTTPX's on another pool, as that has no parameter for what opens connections. TLS and `Host` keep the name of
+    the request, and so does the pool, whose connections are checked when they are made.
+    """
+
+    def __init__(self, checked: CheckedConnections, tls: SSLContext) -> None:
+        super().__init__(verify=tls, trust_env=False)
+        self._pool = httpcore.AsyncConnectionPool(  # with the limits of HTTPX
+            ssl_context=tls,
+            max_connections=100,
+            max_keepalive_connections=20,
+            keepalive_expiry=5.0,
+            network_backend=checked,
+        )

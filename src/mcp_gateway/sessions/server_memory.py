@@ -143,7 +143,8 @@ class MemorySweep:
             reason = f"it used {used} of memory, more than `limits.memory_bytes_per_server` ({limit})."
             self._fail(running[pid], reason, _REMEDY)
             await asyncio.to_thread(kill, pid)
-        self._sizes = {running[pid]: size for pid, size in sizes.items() if size <= self._each}
+        # What is being closed gives its memory back soon: it is no reason to close more.
+        self._sizes = {running[pid]: size for pid, size in sizes.items() if running[pid].usable}
         self.used = sum(self._sizes.values())
         self.make_room()
 

@@ -28,7 +28,7 @@ from mcp_gateway.configuration.address_rules import REMEDY
 from mcp_gateway.configuration.servers import CheckedServer, InProcessServer, RemoteServer, StdioServer
 from mcp_gateway.configuration.variable_expansion import Resolved
 from mcp_gateway.sessions import shim
-from mcp_gateway.sessions.checked_connections import CheckedConnections
+from mcp_gateway.sessions.checked_connections import CheckedConnections, CheckedTransport
 from mcp_gateway.sessions.execution_service import open_execution_service
 from mcp_gateway.sessions.http_messages import InboxClient
 from mcp_gateway.sessions.inbox import TOO_LONG, Inbox
@@ -71,7 +71,7 @@ def _client[Client: httpx.AsyncClient](
     tls = _tls_context()
     if checked is None:
         return make(verify=tls, **options)
-    return make(transport=checked.transport(tls), trust_env=False, **options)
+    return make(transport=CheckedTransport(checked, tls), trust_env=False, **options)
 
 
 @dataclass(slots=True)

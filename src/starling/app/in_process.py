@@ -1,14 +1,14 @@
 """The whole platform inside the process of a Python program: what `starling up` runs, without an address."""
 
-import asyncio
 from collections.abc import Generator
-from concurrent.futures import CancelledError, Future
-from contextlib import AsyncExitStack, closing, contextmanager
+from concurrent.futures import CancelledError
+from contextlib import closing, contextmanager
 from pathlib import Path
-from threading import Lock, Thread
 from typing import Final
 
 import httpx
+from anyio.abc import TaskStatus
+from anyio.from_thread import BlockingPortal, start_blocking_portal
 from fastapi import FastAPI
 
 from starling.app.cli.platform.command_settings import with_servers_found_here
@@ -41,91 +41,50 @@ def in_process(settings_file: Path | None = None) -> Generator[Api]:
     settings = load_settings(read_settings_file(settings_file), str(settings_file or DEFAULT))
     settings = with_servers_found_here(settings)
     check_configuration(settings)
-    with open_database(settings, meanwhile=lambda: None) as database:
-        platform = _Platform(settings, database)
+    with open_database(settings, meanwhile=lambda: None) as database, start_blocking_portal(name="starling") as thread:
+        running, routes = thread.start_task(_run, settings, database)
         try:
-            with closing(Api(_URL, transport=platform.started())) as api:
+            with closing(Api(_URL, transport=routes)) as api:
                 yield api
         finally:
-            platform.stop()
+            thread.call(routes.requests.stop, True)
+            running.result()
 
 
-class _Platform:
-    """The parts of a platform in an event loop of its own thread."""
-
-    def __init__(self, settings: Settings, database: Database) -> None:
-        self._settings = settings
-        self._database = database
-        self._ready: Future[_Routes] = Future()
-        self._loop = asyncio.new_event_loop()
-        self._stopped = asyncio.Event()
-        self._thread = Thread(target=self._loop.run_until_complete, args=(self._run(),), name="starling")
-
-    def started(self) -> "_Routes":
-        """Return what answers requests, once the platform is there. Raises what its start raises."""
-        self._thread.start()
-        return self._ready.result()
-
-    def stop(self) -> None:
-        """End the platform; runs that haven't ended go on at the next start."""
-        if self._thread.ident is not None:
-            self._loop.call_soon_threadsafe(self._stopped.set)
-            self._thread.join()
-        self._loop.close()
-
-    async def _run(self) -> None:
-        settings, database = self._settings, self._database
-        async with AsyncExitStack() as stack:
-            try:
-                await wait_for_database(database, settings.limits.database_seconds)
-                storage = await stack.enter_async_context(open_storage(settings, database, migrate=True))
-                servers = await stack.enter_async_context(open_servers(settings, storage, connect))
-                services = await stack.enter_async_context(services_over(storage, settings, servers.gateway))
-                execution = await stack.enter_async_context(open_execution(settings, services, servers))
-                work = in_background(execution.worker.work(), "worker", _STOP_SECONDS)
-                await stack.enter_async_context(work)
-            except BaseException as error:  # noqa: BLE001 - it is raised where the platform was started
-                self._ready.set_exception(error)
-                return
-            caller = Principal(DEFAULT_TENANT, "", frozenset(Scope), on_host=True)
-            routes = _Routes(self._loop, make_app_for(services, caller))
-            self._ready.set_result(routes)
-            await self._stopped.wait()
-            routes.end()
+async def _run(settings: Settings, database: Database, *, task_status: TaskStatus["_Routes"]) -> None:
+    """Run a platform until its requests are stopped; runs that haven't ended go on at the next start."""
+    await wait_for_database(database, settings.limits.database_seconds)
+    async with (
+        open_storage(settings, database, migrate=True) as storage,
+        open_servers(settings, storage, connect) as servers,
+        services_over(storage, settings, servers.gateway) as services,
+        open_execution(settings, services, servers) as execution,
+        in_background(execution.worker.work(), "worker", _STOP_SECONDS),
+        BlockingPortal() as requests,
+    ):
+        caller = Principal(DEFAULT_TENANT, "", frozenset(Scope), on_host=True)
+        task_status.started(_Routes(make_app_for(services, caller), requests))
+        await requests.sleep_until_stopped()
 
 
 class _Routes(httpx.BaseTransport):
-    """Answers requests of other threads by the routes of the API."""
+    """Answers requests of other threads by the routes of the API; to stop `requests` ends those that wait."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, app: FastAPI) -> None:
-        self._loop = loop
+    def __init__(self, app: FastAPI, requests: BlockingPortal) -> None:
         self._transport = httpx.ASGITransport(app)
-        self._lock = Lock()
-        self._open = set[Future[httpx.Response]]()
-        self._has_ended = False
+        self.requests = requests
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Return the answer to a request, read to its end. Raises ConnectError once the platform ends."""
-        with self._lock:
-            if self._has_ended:
-                raise httpx.ConnectError(_ENDED, request=request)
-            answering = asyncio.run_coroutine_threadsafe(self._sent(request), self._loop)
-            self._open.add(answering)
+        try:
+            answering = self.requests.start_task_soon(self._sent, request)
+        except RuntimeError:
+            raise httpx.ConnectError(_ENDED, request=request) from None
         try:
             answer = answering.result()
         except CancelledError:
             raise httpx.ConnectError(_ENDED, request=request) from None
-        finally:
-            with self._lock:
-                self._open.discard(answering)
         return httpx.Response(answer.status_code, headers=answer.headers, content=answer.content)
-
-    def end(self) -> None:
-        """Answer no request any more: threads that wait for one get an error."""
-        with self._lock:
-            left, self._has_ended = [*self._open], True
-        for answering in left:
-            answering.cancel()
 
     async def _sent(self, request: httpx.Request) -> httpx.Response:
         async with httpx.AsyncClient(transport=self._transport) as client:

@@ -68,7 +68,7 @@ class ToolExecutor:
         begun, time = perf_counter(), Deadline(SystemClock(), seconds or _SECONDS)
         if fault := unsendable(call.arguments):
             raise InvalidRequestError(f"The arguments of {call.tool} can't be sent: {fault}.")
-        if await self.acceptance.runs.is_repeated(caller.tenant, idempotency_key):
+        if idempotency_key and await self.acceptance.runs.begun(caller.tenant, idempotency_key):
             if not _is_granted(caller.grant, call.tool):
                 raise _not_found(call)
         else:

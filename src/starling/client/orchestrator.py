@@ -58,5 +58,4 @@ class Orchestrator:
             for one in answer["interrupts"]
         ]
         reply = "\n\n".join(one["message"] for one in answer["interrupts"])
-        trace = self.client.get(f"/v1/runs/{answer['run_id']}")["trace_id"]
-        return OrchestratorResult(reply=reply, steps=asked, trace_id=trace)
+        return OrchestratorResult(reply=reply, steps=[*answer["steps"], *asked], trace_id=answer["trace_id"])

@@ -108,11 +108,6 @@ class LLMAgentConfig(BaseModel):
     )
 
     @property
-    def demands_review(self) -> bool:
-        """Whether each result is reviewed, whatever any policy is."""
-        return self.enable_self_reflection or self.reflection_agent_id is not None
-
-    @property
     def hash(self) -> str:
         """Digest of the whole configuration, used as its version."""
         return digest(self.model_dump(mode="json"))

@@ -80,7 +80,9 @@ class GovernanceRow(ClosedDocument):
 
     def joined(self, other: Self) -> Self:
         """Return what both rows allow, maybe no role; `other` wins where default roles or direct agents differ."""
-        return self._merged(other, _NARROWER.__getitem__)
+        mine, theirs = self.members(), other.members()
+        both = {name: _NARROWER[name](mine[name], theirs[name]) for name in mine.keys() & theirs.keys()}
+        return self.model_copy(update=theirs | both)
 
     def narrowed(self, other: Self) -> Self:
         """Return the row joined with one that must not allow more; without `review` agents are mostly reviewed."""
@@ -89,12 +91,7 @@ class GovernanceRow(ClosedDocument):
 
     def replaced(self, other: Self) -> Self:
         """Return the row with the members that `other` has."""
-        return self._merged(other, lambda _: _second)
-
-    def _merged(self, other: Self, choice: Callable[[str], Callable[[Any, Any], Any]]) -> Self:
-        mine, theirs = self.members(), other.members()
-        merged = {name: choice(name)(mine[name], theirs[name]) for name in mine.keys() & theirs.keys()}
-        return self.model_copy(update=theirs | merged)
+        return self.model_copy(update=other.members())
 
     def granted(self, grant: Grant | None) -> Grant | None:
         """Return what a grant leaves of the tools of the row; None is everything."""

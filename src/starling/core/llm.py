@@ -104,9 +104,6 @@ class FailedAttempt:
     warning: str = ""
 
 
-type OnFailedAttempt = Callable[[FailedAttempt], None]
-
-
 @dataclass(frozen=True, slots=True)
 class ModelWait:
     """How a run waits for models that fail for now: for `seconds` from the first failure on, at most until `deadline`.
@@ -142,7 +139,7 @@ class ModelRequest:
     timeout: float = 60.0
     prompt: PromptVersion | None = None
     model: str | None = None
-    on_failed_attempt: OnFailedAttempt | None = field(default=None, compare=False, repr=False)
+    on_failed_attempt: Callable[[FailedAttempt], None] | None = field(default=None, compare=False, repr=False)
     wait: ModelWait | None = field(default=None, compare=False, repr=False)  # without it, no model is waited for
     tool_names: Mapping[str, str] = field(default_factory=dict[str, str])
     supervisor: bool = False

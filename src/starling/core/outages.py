@@ -26,6 +26,7 @@ class Outage:
         self._failures = 0
         self._begun = self._logged = 0.0
         self._ended = -inf
+        self.failed_at = -inf  # the last failure of any part
 
     @property
     def lasts(self) -> bool:
@@ -34,7 +35,7 @@ class Outage:
     def failed(self, error: object, part: str = "") -> None:
         """Count a failure of a part; `error` is the cause."""
         with self._lock:
-            now = self._clock()
+            now = self.failed_at = self._clock()
             if not self._parts:
                 self._begun, self._failures, self._logged = now, 0, -inf
             self._parts.add(part)

@@ -125,12 +125,7 @@ UNCERTAIN: Final = frozenset({CallState.UNUSABLE, CallState.IN_DOUBT})
 """The states of calls that may have changed something, with no result to show for it."""
 
 AFTER_RUN_END: Final[Mapping[CallState, CallState]] = MappingProxyType(
-    {
-        state: result
-        for state, results in _UNSAFE.items()
-        for observation, result in results.items()
-        if observation in (Observation.INTERRUPTED, Observation.GIVEN_UP)
-    }
+    {CallState.DISPATCHED: CallState.IN_DOUBT, CallState.IN_DOUBT: CallState.IN_DOUBT}
 )
 """The states in which the outcome of a call is unknown unless it is settled, each with the state that the call has
 once its run has ended, which is no longer waiting for an answer or a decision about it."""

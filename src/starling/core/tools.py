@@ -160,9 +160,6 @@ class Attempt:
     after_failure: bool = False
 
 
-FIRST_ATTEMPT: Final = Attempt()
-
-
 @dataclass(frozen=True, slots=True)
 class DoneCall:
     """A call that succeeded in an earlier attempt at a task, whose result was rejected for `reason`."""
@@ -210,7 +207,7 @@ class ToolCall:
     meta: Mapping[str, str] = field(default_factory=dict[str, str])
     on_notice: Callable[[ToolNotice], None] | None = field(default=None, compare=False, repr=False)
     resource: str = ""
-    attempt: Attempt = FIRST_ATTEMPT
+    attempt: Attempt = Attempt()
     wanted: str = field(default="", compare=False, repr=False)
     fence: int = 0
     seconds: float | None = None

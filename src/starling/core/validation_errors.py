@@ -27,21 +27,13 @@ _PATH_CHARS: Final = 200
 _TEXTS: Final[Mapping[str, str]] = {
     "missing": "is missing",
     "string_type": "must be a text",
-    "bool_type": "must be true or false",
-    "bool_parsing": "must be true or false",
     "string_unicode": "must be valid Unicode",
-    "int_type": "must be a whole number",
-    "int_parsing": "must be a whole number",
-    "int_from_float": "must be a whole number",
-    "float_type": "must be a number",
-    "float_parsing": "must be a number",
-    "dict_type": "must be an object",
-    "model_type": "must be an object",
-    "model_attributes_type": "must be an object",
-    "list_type": "must be a list",
-    "tuple_type": "must be a list",
-    "uuid_parsing": "must be a UUID",
-    "uuid_type": "must be a UUID",
+    **dict.fromkeys(("bool_type", "bool_parsing"), "must be true or false"),
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "must be a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing"), "must be a number"),
+    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), "must be an object"),
+    **dict.fromkeys(("list_type", "tuple_type"), "must be a list"),
+    **dict.fromkeys(("uuid_type", "uuid_parsing"), "must be a UUID"),
 }
 _SUBJECT: Final = re.compile(r"^(?:Input|Value|String|List|Tuple|Dictionary) should ")
 _PREFIXES: Final = re.compile(r"^(?:Value|Assertion) error, | after validation")

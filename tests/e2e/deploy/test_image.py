@@ -3,7 +3,6 @@
 import json
 import re
 import signal
-import socket
 import subprocess
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from sqlalchemy import URL, make_url
 from starling.core.settings.schema import Limits
 from tests.e2e.deploy.conftest import COMMIT, ROOT
 from tests.support.command_line import new_workspace
+from tests.support.gateway_harness import free_port
 from tests.support.image_replay import ImageReplay
 
 pytestmark = pytest.mark.timeout(300)  # nothing of the new environment is compiled yet
@@ -30,12 +30,6 @@ def words(image: ImageReplay, name: str) -> list[str]:
 
 def user(image: ImageReplay) -> str:
     return words(image, "USER")[0]
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def environment(image: ImageReplay, **variables: str) -> dict[str, str]:

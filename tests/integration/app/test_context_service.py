@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 from pydantic import SecretStr
-from sqlalchemy import select
+from sqlalchemy import cast, func, select
+from sqlalchemy.dialects.postgresql import INTERVAL
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.app.access.keys import KeySpec
@@ -44,11 +45,13 @@ class FakeContextService:
         self.asked = asyncio.Event()
         self.complete = asyncio.Event()
         self.status = 200
+        self.count = 0  # of requests
         self.tokens: set[str | None] = set()  # that it was sent
         self.traces: set[str | None] = set()
 
     async def events(self, request: web.Request) -> web.Response:
         self.asked.set()
+        self.count += 1
         self.tokens.add(request.headers.get("Authorization"))
         self.traces.add(request.headers.get("traceparent"))
         if self.status == 200:
@@ -161,6 +164,28 @@ async def test_runs_continue_while_the_context_service_is_down_and_events_are_de
     assert completed["usage"]["model_calls"] >= 1
 
 
+@pytest.mark.parametrize("status", [400, 413, 422])
+async def test_event_that_the_context_service_refuses_for_good_is_logged_and_not_sent_again(
+    status: int, database_url: str, engine: AsyncEngine, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    service, port = FakeContextService(), free_port()
+    service.status = status
+    async with platform(database_url, tmp_path, port) as services, service.serving(port), asyncio.timeout(60):
+        await asked(services)
+        while not await _all_settled(engine):  # noqa: ASYNC110 - a row of the database
+            await asyncio.sleep(0.02)
+
+    refused = [record.message for record in caplog.records if "refused audit event" in record.message]
+    assert all(message.endswith(f"with HTTP {status}") for message in refused)
+    assert len(refused) == len(set(refused)) == service.count >= 2
+
+
+async def _all_settled(engine: AsyncEngine) -> bool:
+    async with engine.connect() as connection:
+        rows = (await connection.execute(select(audit_events.c.event_type, audit_events.c.delivered_at))).all()
+    return "run_completed" in {row.event_type for row in rows} and all(row.delivered_at for row in rows)
+
+
 async def test_changes_of_keys_switches_and_registry_are_delivered(database_url: str, tmp_path: Path) -> None:
     service, port = FakeContextService(last="switch.on"), free_port()
     actor, target = Actor.local("test"), Target("server", "time")
@@ -207,3 +232,16 @@ async def test_claimed_events_are_not_given_to_another_relay_until_they_are_rele
     async with engine.connect() as connection:
         delivered = (await connection.execute(select(audit_events.c.delivered_at))).scalars().all()
     assert [moment is None for moment in delivered].count(False) == 1
+
+
+async def test_events_are_delivered_for_seven_days(engine: AsyncEngine, database_url: str, tmp_path: Path) -> None:
+    async with platform(database_url, tmp_path, free_port()) as services:
+        await asked(services)
+    taken: list[list[str]] = []
+    for age in ("6 days 23 hours", "7 days 1 hour"):
+        async with engine.begin() as connection:
+            values = {"created_at": func.now() - cast(age, INTERVAL), "due_at": func.now()}
+            await connection.execute(audit_events.update().values(values))
+        taken.append([event.event_type for event in await Outbox(engine).take(100, lease_seconds=60)])
+
+    assert ("run_completed" in taken[0], taken[1]) == (True, [])

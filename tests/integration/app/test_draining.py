@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
+from psycopg import AsyncConnection
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -15,6 +16,10 @@ from tests.support.model_script import Answer
 from tests.support.model_server import ModelServer
 from tests.support.platform import Platform, ScriptedModel, calls, decision, open_platform, task, verdict
 from tests.support.worker_runtime import running_worker
+
+_SLOW_FINISHING = """
+CREATE FUNCTION take_long() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.3); RETURN OLD; END $$;
+CREATE TRIGGER slow BEFORE DELETE ON procrastinate_jobs FOR EACH ROW EXECUTE FUNCTION take_long()"""
 
 
 @pytest.fixture
@@ -99,6 +104,24 @@ async def test_drained_worker_begins_no_further_call_and_another_one_continues_t
     assert sorted(effects.done()) == ["charge a", "charge b"]
     assert (stream.status, stream.of("in_doubt")) == ("succeeded", [])
     assert [line["fence"] for line in effects.lines("arrived")] == [1, 2]
+
+
+async def test_drained_worker_finishes_the_jobs_of_its_runs_before_it_ends(
+    database_url: str, engine: AsyncEngine, model: ModelServer, tmp_path: Path
+) -> None:
+    async with open_platform(database_url, model, {}, tmp_path) as platform:
+        async with await AsyncConnection.connect(database_url, autocommit=True) as connection:
+            await connection.execute(_SLOW_FINISHING)
+        async with running_worker(platform.worker_runtime.worker) as work:
+            await platform.accept("hello")
+            await model.received(1)
+            platform.worker_runtime.worker.draining.set()
+            model.release("1")
+            await work
+
+        async with engine.connect() as connection:
+            jobs = await connection.execute(text("SELECT status::text FROM procrastinate_jobs"))
+            assert jobs.scalars().all() == ["todo"]
 
 
 async def test_drain_waits_at_most_drain_seconds_for_a_step(

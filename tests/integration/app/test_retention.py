@@ -33,4 +33,4 @@ async def test_pruning_is_audited(platform: Platform, database_url: str) -> None
     actor = Actor.local("cli")
     (entry,) = await latest(platform.services.storage.engine, actor.tenant, limit=1)
     assert forgotten.runs == 1
-    assert (entry.change.action, entry.change.detail["rows"]) == ("db.prune", forgotten.rows)
+    assert (entry.action, entry.detail["rows"]) == ("db.prune", forgotten.rows)

@@ -137,9 +137,7 @@ class Office:
         return [one.state for one in await self.services.teams.versions("default", name)]
 
     async def actions(self) -> list[str]:
-        return [
-            entry.change.action for entry in reversed(await latest(self.services.storage.engine, "default", limit=20))
-        ]
+        return [entry.action for entry in reversed(await latest(self.services.storage.engine, "default", limit=20))]
 
     async def forbid(self, change: str) -> None:
         """Take from the owner's key, or from its tenant, what a build needs."""

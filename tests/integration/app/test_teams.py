@@ -218,7 +218,7 @@ async def test_activating_again_keeps_the_epoch_is_not_audited_and_says_that_a_v
 
     assert again == done
     assert done.not_judged == ("crew@1 was never tried: it has no proof.",)
-    assert [item.change.action for item in await latest(engine, "default", limit=9)] == ["team.activate", "team.import"]
+    assert [item.action for item in await latest(engine, "default", limit=9)] == ["team.activate", "team.import"]
 
 
 async def test_failed_activation_changes_nothing(admin: Services, engine: Engine) -> None:

@@ -102,7 +102,7 @@ async def test_load_without_a_first_run_ends_with_a_remedy() -> None:
 async def test_two_callers_keep_a_running_platform_busy(database_url: str) -> None:
     printed = StringIO()
     with new_workspace(DATABASE_URL=database_url) as workspace, workspace.running("up", "--port", "0") as platform:
-        arguments = ["--callers", "2", "--seconds", "2", "--warm-up", "0.2", "--input", "Hello", "--database"]
+        arguments = ["--callers", "2", "--seconds", "5", "--warm-up", "0.2", "--input", "Hello", "--database"]
 
         report = await load(parse(["--url", platform.url, *arguments, database_url]), Path(), Console())
 
@@ -121,8 +121,10 @@ async def test_two_callers_keep_a_running_platform_busy(database_url: str) -> No
 async def test_most_connections_of_all_are_those_at_one_time(database_url: str) -> None:
     async with watched(database_url) as watch:
         for name in ("one", "two"):
-            async with await AsyncConnection.connect(database_url, autocommit=True, application_name=name):
+            async with await AsyncConnection.connect(database_url, autocommit=True, application_name=name) as one:
+                backend = psutil.Process(one.info.backend_pid)
                 await wait_for(lambda name=name: name in watch.connections.by_application)
+            await wait_for(lambda backend=backend: not backend.is_running())  # it ends some time after its connection
 
     assert watch.connections.by_application == {"one": 1, "two": 1}
     assert watch.connections.together == 1

@@ -189,6 +189,9 @@ async def test_calls_of_rejected_attempts_and_of_other_tasks_are_no_sources(desk
 
 NOWHERE = {
     "number": ("It has 734922 blocks [1].", "734922 [?]"),
+    "number behind a link": ("[The disk](/srv/data/blocks.yaml) has 734922 blocks [1].", "734922 [?]"),
+    "number behind a citation": ("[1] says that it has 734922 blocks.", "734922 [?]"),
+    "quoted text behind a tag": ("[Note] “All disks must be replaced at once” [1].", "once” [?]"),
     "quoted text": ("It says “all disks must be replaced at once” [1].", "[?]"),
 }
 

@@ -299,12 +299,12 @@ async def test_creation_and_archiving_of_an_agent_are_audited(api: Api) -> None:
 
     entries = await latest(api.platform.services.storage.engine, "default", limit=5)
 
-    assert [(entry.change.action, entry.change.target) for entry in entries] == [
+    assert [(entry.action, entry.target) for entry in entries] == [
         ("agent.archive", "poet"),
         ("agent.create", "poet"),
     ]
-    assert entries[1].change.detail == {"hash": made["version"]}
-    assert entries[0].actor.origin == "127.0.0.1"
+    assert entries[1].detail == {"hash": made["version"]}
+    assert entries[0].origin == "127.0.0.1"
 
 
 async def test_roster_is_built_once_per_tenant_and_epoch(api: Api) -> None:

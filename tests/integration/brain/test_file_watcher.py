@@ -15,6 +15,7 @@ from brain.registry.repository import EpochRepository
 from mcp_gateway.connections import connect
 from starling.app.container.servers import build_registry
 from starling.app.registry.file_watcher import FileWatcher
+from starling.core.background_tasks import in_background
 from starling.core.principal import SHARED
 from starling.infra.postgres.audit import latest
 from starling.infra.postgres.engine import open_engine
@@ -29,7 +30,7 @@ async def file(platform: Platform) -> AsyncGenerator[Path]:
     """The platform's file, watched."""
     file = platform.settings.mcp_config
     assert file is not None
-    async with FileWatcher(file, platform.services.registry).following():
+    async with in_background(FileWatcher(file, platform.services.registry).follow(), "watch"):
         yield file
 
 
@@ -53,7 +54,7 @@ async def test_changed_file_is_reloaded(
     await wait_for(lambda: specialists(platform) == {"extra"})
 
     newest, _ = await latest(engine, SHARED, limit=2)
-    assert (newest.actor.origin, newest.change.action) == ("file", "registry.reload")
+    assert (newest.origin, newest.action) == ("file", "registry.reload")
 
 
 @pytest.mark.parametrize(
@@ -83,12 +84,12 @@ async def test_file_changed_during_a_postgres_outage_is_reloaded_afterwards(
         registry = build_registry(
             replace(platform.services.storage, engine=engine, epochs=EpochRepository(engine)), settings, connect
         )
-        async with FileWatcher(file, registry).following():
+        async with in_background(FileWatcher(file, registry).follow(), "watch"):
             await database.proxy.stop()
             write(file, extra=workbench.as_server("read"))
             await wait_for(lambda: "can't be stored yet" in caplog.text)
             await database.proxy.start(port)
-            await wait_for(lambda: specialists(platform) == {"extra"}, seconds=30)
+            await wait_for(lambda: specialists(platform) == {"extra"})
         await engine.dispose()
 
 
@@ -105,7 +106,7 @@ async def test_file_changed_during_startup_is_reloaded_afterwards(
     server = {"command": sys.executable, "args": arguments}
 
     async def change() -> None:
-        await wait_for(started.exists, seconds=30)
+        await wait_for(started.exists)
         later = {"mcpServers": {"extra": workbench.as_server("read")}}
         await asyncio.to_thread((tmp_path / "mcp.json").write_text, json.dumps(later))
         changed.touch()

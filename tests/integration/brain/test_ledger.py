@@ -430,18 +430,22 @@ async def test_call_with_invalid_arguments_is_not_dispatched(
     assert effects.done() == ["charge a"]
 
 
-async def test_call_in_doubt_stays_in_doubt_when_its_server_was_removed(
-    platform: Platform, script: ScriptedModel, effects: EffectRecorder
+async def test_call_of_a_lost_lease_that_is_refused_now_may_still_be_going_on(
+    opened: Open, script: ScriptedModel, effects: EffectRecorder
 ) -> None:
-    one_task(script, stalled("charge"))
-    key = await cut_off(platform, effects)
-    await platform.worker_runtime.gateway.catalog.remove("effects")
+    one_task(script, stalled("charge", "before"))
+    async with opened(servers={"effects": effects.as_server(timeout=200)}) as platform:
+        key = await platform.accept("Do it.")
+        async with losing_its_lease(platform, key, effects):
+            await platform.worker_runtime.gateway.catalog.remove("effects")
 
-    await execute_run(platform, key)
+            await execute_run(platform, key)
 
-    (question,) = await open_interrupts(platform, key)
-    assert question.kind == "in_doubt"
-    assert "It had been called before that" in question.message
+            (question,) = await open_interrupts(platform, key)
+            with pytest.raises(ConflictError, match="may still be going on: `not_done` is accepted from"):
+                await answer_interrupts(platform, key, resolution="not_done")
+
+    assert "may not have ended" in question.message
 
 
 @asynccontextmanager

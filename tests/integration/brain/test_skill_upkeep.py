@@ -13,8 +13,10 @@ from brain.retrieval.text_similarity import content_words
 from brain.skills.embedding_upkeep import SkillUpkeep
 from brain.skills.memory import SkillMemory
 from brain.skills.repository import CANDIDATES, COMPARED_EACH, SkillQuery, SkillRepository, nearest_statement
+from starling.core.background_tasks import in_background
 from starling.core.clock import SystemClock
 from starling.core.embeddings import Vector
+from starling.core.errors import DatabaseUnavailableError
 from starling.core.ids import new_id
 from starling.core.tool_calls import Effect
 from starling.core.tools import ToolDefinition
@@ -38,6 +40,11 @@ SELECT tenant, id, task, task, '[]', 'done', tools, task, 'specialist', 'desk', 
 FROM jsonb_to_recordset(%(rows)s::jsonb) AS item (tenant text, id uuid, task text, tools jsonb, model text,
     embedding text, words text[])
 RETURNING 1"""
+_FULL_DISK = b"""
+CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = '53100';
+END $$;
+CREATE TRIGGER refuse BEFORE UPDATE ON skills FOR EACH ROW EXECUTE FUNCTION refuse()"""
 
 
 class CountingEmbedder(StaticEmbedder):
@@ -108,6 +115,19 @@ async def test_sweep_embeds_skills_without_a_vector_of_the_configured_model(engi
     cosines = {one.text: one.cosine for one in found.examples}
     assert cosines[tasks[3]] == pytest.approx(1, abs=0.01)
     assert cosines[tasks[2]]
+
+
+async def test_write_that_a_full_disk_refuses_is_reported(engine: Engine, database_url: str) -> None:
+    await add(engine, row("a", "Find the red book.", None, None))
+    async with connected(database_url) as connection:
+        await connection.execute(_FULL_DISK)
+    failures: asyncio.Queue[DatabaseUnavailableError] = asyncio.Queue()
+    upkeep = SkillUpkeep(database_url, StaticEmbedder(), on_failure=failures.put_nowait)
+
+    async with in_background(upkeep.repeat(), "skill-upkeep"):
+        failure = await failures.get()
+
+    assert "No space left on device" in failure.message
 
 
 async def test_model_that_tells_its_dimensions_late_is_swept(engine: Engine, database_url: str) -> None:

@@ -157,7 +157,7 @@ async def test_idempotent_call_that_never_answers_is_named_in_the_answer_and_rep
     script.supervisor(decision(task("t1", AGENT)), decision(task("t2", AGENT, "do it")), decision())
     script.agent("t1", wanted, wanted, Answer("I can't."))
     script.agent("t2", wanted)
-    async with opened(servers={"effects": effects.as_server(timeout=1)}) as platform:
+    async with opened(servers={"effects": effects.as_server(timeout=2)}) as platform:
         stream = await platform.ask("Do it.")
         found = await states(platform, stream.key)
         parts = await degraded(platform, stream.key)
@@ -226,3 +226,21 @@ async def test_http_404_without_a_session_id_leaves_an_unsafe_call_in_doubt(
     assert file.read_text() == "charge\n"
     assert (asked, found) == (["in_doubt"], ["in_doubt"])
     assert "may have been done" in stream.reply
+
+
+async def test_call_in_doubt_stays_in_doubt_when_its_server_was_removed(
+    platform: Platform, script: ScriptedModel, effects: EffectRecorder
+) -> None:
+    held = calls(("charge", {"what": "a", "stall": "after", "gate": "gate"}))
+    script.run(decision(task("t1", AGENT)), decision(), t1=[held])
+    key = await platform.accept("Do it.")
+    async with platform.executing(key):
+        await effects.until("done", "a")
+    await platform.worker_runtime.gateway.catalog.remove("effects")
+
+    await execute_run(platform, key)
+
+    (question,) = await open_interrupts(platform, key)
+    assert question.kind == "in_doubt"
+    assert "It had been called before that" in question.message
+    assert "notDoneFrom" not in question.responseSchema

@@ -149,7 +149,7 @@ def test_rewind_names_first_what_it_does_not_undo(platform: ScriptedPlatform, wo
 
 
 @pytest.mark.parametrize(
-    "given", [[], [RUN, "--failed"], ["--failed", "--live"], [RUN, "--team", "crew"], [RUN, "--prompt", "supervisor="]]
+    "given", [[], [RUN, "--failed"], ["--failed", "--live"], [RUN, "--team", "crew"], [RUN, "--prompt", "supervisor"]]
 )
 def test_options_that_do_not_fit_are_refused(
     platform: ScriptedPlatform, workspace: CliWorkspace, given: Sequence[str]

@@ -409,6 +409,8 @@ def test_reply_of_a_run_that_waits_for_an_approval_says_so_and_nothing_is_done_u
     [question] = program.client.get("/v1/approvals")["interrupts"][-1:]
 
     assert "effects.charge" in asked["reply"]
+    assert {"plan", "llm_call"} < {step["type"] for step in asked["steps"]}
+    assert asked["steps"][-1]["metadata"]["code"] == "waits_for_approval"
     assert program.effects.done() == []
     program.client.post(f"/v1/approvals/{question['id']}", {"status": "resolved", "payload": {"approved": True}})
     program.script.supervisor(decision(reply="Fine."))

@@ -130,7 +130,7 @@ async def test_run_continues_after_its_listed_question_is_answered(desk: Desk, s
     ended = await desk.reached(run_id, "succeeded")
     assert ended["result"]["reply"] == "Fine."
     [entry] = await latest(desk.services.storage.engine, "default", limit=1)
-    assert (entry.change.action, entry.change.detail["payload"]) == ("interrupt.answer", {"answer": "the first"})
+    assert (entry.action, entry.detail["payload"]) == ("interrupt.answer", {"answer": "the first"})
 
 
 async def test_question_is_answered_after_a_restart_of_the_platform(

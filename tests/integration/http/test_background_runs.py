@@ -12,7 +12,8 @@ from pydantic import SecretStr
 from starling.app.container.database import Database
 from starling.app.container.services import open_services
 from starling.core.ids import new_id
-from starling.core.settings.schema import Settings
+from starling.core.principal import Scope
+from starling.core.settings.schema import Limits, Settings
 from tests.integration.http.conftest import LiveApi
 from tests.support.http_app import served_api
 from tests.support.sse import Event, read_events
@@ -34,6 +35,28 @@ async def second_url(api: LiveApi, module_database_url: str) -> AsyncGenerator[s
         served_api(settings, services) as served,
     ):
         yield served.url
+
+
+async def test_tenant_with_as_many_waiting_runs_as_may_be_is_refused_until_one_is_gone(database_url: str) -> None:
+    limits = Limits(queued_runs_per_tenant=2)
+    settings = Settings(database_url=SecretStr(database_url), limits=limits)
+    async with (
+        open_services(settings, Database(database_url, database_url)) as services,
+        served_api(settings, services) as served,
+    ):
+        api = LiveApi(served.url, served.client, services)
+        others = await api.key(Scope.RUN, tenant="other")
+        waiting = [await begin(api, request()) for _ in range(2)]
+        async with api.client.post("/v1/runs", json=request()) as response:
+            refused, told = response.headers["Retry-After"], await response.json()
+        await api.post("/v1/runs", 202, json=request(), headers=others)
+        await api.post(f"/v1/runs/{waiting[0]['run_id']}/cancel")
+        await begin(api, request())
+        listed = (await get(api, "/v1/runs"))["runs"]
+
+    assert (response.status, told["code"], int(refused) > 0) == (429, "backlog_full", True)
+    assert "limits.queued_runs_per_tenant" in told["remedy"]
+    assert len(listed) == 3
 
 
 def request(**more: Any) -> dict[str, Any]:

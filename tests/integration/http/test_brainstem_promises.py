@@ -111,7 +111,7 @@ async def test_answer_that_is_not_valid_means_conservative_and_a_warning(
 
     assert warned(events), [event.data for event in events]
     assert (beside.effects.done(), run["governance"]["source"]) == ([], "fallback")
-    assert run["governance"]["effects"] == ["read"] if "effects" in run["governance"] else True
+    assert run["governance"]["row"]["effects"] == ["read"]
 
 
 async def test_service_that_is_away_means_conservative_within_the_row_of_the_mode(
@@ -121,10 +121,11 @@ async def test_service_that_is_away_means_conservative_within_the_row_of_the_mod
         await api.govern(modes={"EXPLORATORY": {"max_tokens": 33}})
         api.one_task(CHARGE)
 
-        done = await api.do(mode="EXPLORATORY")
-        kept = (await api.get(f"/v1/runs/{done['run_id']}"))["governance"]
+        events = await api.ask("Charge.", config={"mode": "EXPLORATORY"})
+        run = await api.get(f"/v1/runs/{events[0].data['run_id']}")
 
-        assert (api.effects.done(), kept["source"]) == ([], "fallback")
+        assert (api.effects.done(), run["governance"]["source"]) == ([], "fallback")
+        assert warned(events), [event.data for event in events]
         assert {body["max_tokens"] for body in api.model.bodies} == {33}
 
 

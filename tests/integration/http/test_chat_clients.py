@@ -1,5 +1,6 @@
 """Clients beside OpenAI's own: LangChain, and recorded conversations of Open WebUI."""
 
+import asyncio
 import json
 from collections.abc import Mapping
 from operator import itemgetter
@@ -25,14 +26,18 @@ def langchain(api: LiveApi, **options: Any) -> ChatOpenAI:
     return ChatOpenAI(base_url=f"{api.url}/v1", api_key=SecretStr(TOKEN), model="starling", max_retries=0, **options)
 
 
+@pytest.mark.parametrize("blocking", [False, True])
 @pytest.mark.parametrize("use_responses_api", [False, True])
-async def test_langchain_answers_streams_and_goes_on(api: LiveApi, use_responses_api: bool) -> None:
+async def test_langchain_answers_streams_and_goes_on(api: LiveApi, use_responses_api: bool, blocking: bool) -> None:
     model = langchain(api, use_responses_api=use_responses_api, temperature=0)
     messages: list[BaseMessage] = [SystemMessage("Be brief."), HumanMessage("hello")]
 
-    first = await model.ainvoke(messages)
+    first = await (asyncio.to_thread(model.invoke, messages) if blocking else model.ainvoke(messages))
     messages += [AIMessage(first.text), HumanMessage(QUESTION)]
-    pieces = [piece async for piece in model.astream(messages)]
+    if blocking:
+        pieces = await asyncio.to_thread(lambda: list(model.stream(messages)))
+    else:
+        pieces = [piece async for piece in model.astream(messages)]
 
     assert first.text
     assert "[1]" in "".join(piece.text for piece in pieces)

@@ -36,9 +36,12 @@ def charging(platform: ChatPlatform) -> None:
 
 
 def code_in(text: str) -> str:
-    found = re.search(r"`approve ([0-9A-F]+)", text)
-    assert found, text
-    return found[1]
+    [code] = codes_in(text)
+    return code
+
+
+def codes_in(text: str) -> list[str]:
+    return re.findall(r"`approve ([0-9A-F]+)", text)
 
 
 async def test_edited_answer_to_a_question_is_a_branch_that_begins_after_the_question(platform: ChatPlatform) -> None:
@@ -162,6 +165,34 @@ async def test_progress_before_a_decision_is_not_told_again_after_it(platform: C
     told = "".join((part.model_extra or {}).get("reasoning_content") or "" for part in parts)
     assert "t1 APPROVED" in told
     assert "works on t1" not in told
+
+
+async def test_decision_on_one_of_two_calls_is_answered_by_the_other_call_each_time(platform: ChatPlatform) -> None:
+    both = calls(("charge", {"what": "a"}), ("charge", {"what": "b"}))
+    platform.script.run(decision(task("t1", AGENT)), t1=[both, Answer("Charged.")], qa=Answer("Charged [1]."))
+    async with asyncio.timeout(60), platform_client(platform) as client:
+        dialogue = ChatDialogue(client)
+        text = text_of(await dialogue.say("Charge both."))
+        first, second = codes_in(text)
+        message: Any = {"role": "user", "content": f"approve {first}"}
+        again = [*dialogue.messages, message]
+
+        asked = await dialogue.say(f"approve {first}")
+        done = platform.effects.done()
+        whole = await client.chat.completions.create(model="starling", messages=again)
+        stream = await client.chat.completions.create(model="starling", messages=again, stream=True)
+        streamed = "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
+        previous = f"resp_{extension_of(asked)['run_id'].replace('-', '')}"
+        response = await client.responses.create(
+            model="starling", input=f"approve {first}", previous_response_id=previous
+        )
+        ended = await dialogue.say(f"approve {second}")
+
+    assert codes_in(text_of(asked)) == [second]
+    assert text_of(asked) == text_of(whole) == streamed == response.output_text
+    assert done == [f"charge {re.findall(r'"what": "(.)"', text)[0]}"]
+    assert extension_of(ended)["status"] == "succeeded"
+    assert sorted(platform.effects.done()) == ["charge a", "charge b"]
 
 
 async def test_run_whose_budget_is_refused_is_cut_off(database_url: str, tmp_path: Path) -> None:

@@ -6,12 +6,10 @@ from itertools import count
 
 import pytest
 
-from tests.integration.http.conftest import LiveApi
 from tests.support.chat_platform import ChatDialogue, extension_of, text_of
+from tests.support.command_line import new_workspace
 from tests.support.openai_clients import openai_client
 from tests.support.soak import rounds
-
-pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 CLIENTS = 32
 TURNS = 4  # of a conversation
@@ -19,12 +17,12 @@ TURNS = 4  # of a conversation
 
 @rounds(48, soak=1_000, name="completions")
 @pytest.mark.timeout(900)
-async def test_completions_of_many_clients_all_succeed(api: LiveApi, completions: int) -> None:
+async def test_completions_of_many_clients_all_succeed(database_url: str, completions: int) -> None:
     numbers, users, found = iter(range(completions)), count(), Counter[str]()
     runs = set[str]()
 
-    async def client() -> None:
-        dialogue, turn = ChatDialogue(own := openai_client(api.url), user=str(next(users))), 0
+    async def client(url: str, key: str) -> None:
+        dialogue, turn = ChatDialogue(own := openai_client(url, key), user=str(next(users))), 0
         async with own:
             for _ in numbers:
                 if turn == TURNS:
@@ -35,7 +33,9 @@ async def test_completions_of_many_clients_all_succeed(api: LiveApi, completions
                 found[extension_of(answer)["status"]] += 1
                 runs.add(extension_of(answer)["run_id"])
 
-    await asyncio.gather(*(client() for _ in range(CLIENTS)))
+    with new_workspace(DATABASE_URL=database_url) as workspace, workspace.running("up", "--port", "0") as service:
+        key = workspace.admin_headers["Authorization"].removeprefix("Bearer ")
+        await asyncio.gather(*(client(service.url, key) for _ in range(CLIENTS)))
 
     assert found == {"succeeded": completions}
     assert len(runs) == completions

@@ -17,17 +17,20 @@ from starling.app.openai.requests import ChatCompletionRequest, ChatRequest, Sen
 from starling.core.principal import HOST_ADMIN
 from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.runs.acceptance import IdempotencyKey
+from tests.integration.http.test_chat_decisions import QUESTION, code_in
 from tests.support.chat_platform import (
+    ChatDialogue,
     ChatPlatform,
     chat_platform,
     extension_of,
     platform_client,
     text_of,
 )
+from tests.support.effect_recorder import AGENT
 from tests.support.local_access import AS_ADMIN, TOKEN
 from tests.support.model_script import Answer
 from tests.support.openai_clients import openai_client
-from tests.support.platform import decision
+from tests.support.platform import calls, decision, task
 from tests.support.tcp_proxy import Moment, TcpProxy
 
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
@@ -67,6 +70,29 @@ async def test_repeated_request_joins_the_run_whose_answer_was_lost(
     assert proxy.cuts == times
     assert text_of(answer) == "Hello."
     assert await platform.run_ids() == [extension_of(answer)["run_id"]]
+
+
+@pytest.mark.parametrize("moment", ["during", "after"])
+async def test_repeated_answers_to_a_question_and_an_approval_join_the_run_that_asked(
+    platform: ChatPlatform, moment: Moment
+) -> None:
+    charge = calls(("charge", {"what": "a"}))
+    platform.script.run(QUESTION, decision(task("t1", AGENT)), t1=[charge, Answer("Charged.")], qa=Answer("Done [1]."))
+    async with proxied_client(platform) as (proxy, client):
+        dialogue = ChatDialogue(client)
+        await dialogue.say("Is the disk fine?")
+        proxy.cut(moment, b"POST /v1/chat/completions")
+        asked = await dialogue.say("the first")
+        proxy.cut(moment, b"POST /v1/chat/completions")
+
+        approved = await dialogue.say(f"approve {code_in(text_of(asked))}")
+
+    thread, run_id = extension_of(approved)["thread_id"], extension_of(approved)["run_id"]
+    assert proxy.cuts == 2
+    assert extension_of(approved)["status"] == "succeeded"
+    assert platform.effects.done() == ["charge a"]
+    assert await platform.run_ids() == [run_id]
+    assert [branch["id"] for branch in (await platform.get(f"/v1/threads/{thread}"))["branches"]] == ["main"]
 
 
 async def test_repeated_stream_and_response_join_their_runs(platform: ChatPlatform) -> None:

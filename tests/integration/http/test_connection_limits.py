@@ -3,14 +3,13 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from functools import partial
 from types import SimpleNamespace
 
 import pytest
-import uvicorn
 from fastapi import FastAPI
 from fastapi.responses import StreamingResponse
 
+from starling.app.http import uvicorn_server
 from starling.app.http.http_protocol import LimitedHttpProtocol
 from starling.app.http.listener import bind
 from starling.app.http.uvicorn_server import serving
@@ -79,7 +78,7 @@ async def answer(port: int, data: bytes) -> bytes:
 async def test_connection_without_complete_headers_is_closed(
     data: bytes, status: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(uvicorn, "Config", partial(uvicorn.Config, timeout_keep_alive=1))
+    monkeypatch.setattr(uvicorn_server, "_IDLE_SECONDS", 1)
     async with server() as port:
         received = await answer(port, data)
 

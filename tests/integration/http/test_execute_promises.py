@@ -27,7 +27,6 @@ from tests.support.worker_runtime import open_worker_runtime, running_worker
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 SECRET = "correct-horse-battery-staple"
-READ = {"effect": "read"}
 OPEN = {"/", "/health", "/ready", "/openapi.json", "/docs", "/docs/oauth2-redirect", "/redoc"}
 
 
@@ -65,8 +64,8 @@ async def api(module_database_url: str, folder: Path, effects: EffectRecorder) -
         "shops": effects.as_server(tenants=["shop"]),
         "cached": cached,
         "told": told,
-        "leaking": script("leaking.py", env=env, tools={"show": READ}),
-        "verbose": script("verbose.py", folder / "verbose", tools={"recite": READ}),
+        "leaking": script("leaking.py", env=env, tools={"show": {"effect": "read"}}),
+        "verbose": script("verbose.py", folder / "verbose", tools={"recite": {"effect": "read"}}),
         "hidden": script("offering.py", folder / "hidden.json", folder / "hidden", effect="read"),
         "broken": {"command": "no-such-command-anywhere"},
     }

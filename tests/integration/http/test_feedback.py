@@ -37,7 +37,7 @@ async def test_newest_feedback_of_each_key_is_shown_with_the_run(api: LiveApi) -
     assert shown[0]["comment"].startswith("Wrong, ")
     assert secret not in shown[0]["comment"]
     audited = await latest(api.services.storage.engine, "default", limit=3)
-    assert {(entry.change.action, entry.change.target) for entry in audited} == {("run.feedback", run)}
+    assert {(entry.action, entry.target) for entry in audited} == {("run.feedback", run)}
 
 
 @pytest.mark.parametrize("body", [{}, {"score": 1.1}, {"score": -0.1}, {"score": 1, "stars": 5}, {"score": "good"}])

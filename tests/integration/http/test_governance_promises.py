@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
-from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -20,7 +19,7 @@ from tests.support.platform import activate_team, calls, decision, task, verdict
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-RUNTIMES = ["native", *(["crewai"] if find_spec("crewai") else [])]
+RUNTIMES = ["native", "crewai"]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -236,12 +235,12 @@ async def test_forbidden_tools_stay_forbidden_in_teams_and_custom_agents(
     api.script.reviewer(verdict("APPROVED"))
     api.script.qa(Answer("Done [1]."))
 
-    await api.do()
+    done = await api.do()
 
     assert set(api.effects.done()) <= {"read_it t1", "read_it t4"}
     working = [body for body in api.model.bodies if body.get("tools")]
     assert "charge" not in {tool["function"]["name"] for body in working for tool in body["tools"]}
-    assert {name for name in ("t1", "t4") if api.asked(f'<task id="{name}">')} == {"t1", "t4"}
+    assert {name for name in ("t1", "t4") if api.asked(f'<task id="{name}">')} == {"t1", "t4"}, done
 
 
 async def test_single_call_of_a_forbidden_tool_is_refused(api: Governed) -> None:
@@ -255,6 +254,7 @@ async def test_single_call_of_a_forbidden_tool_is_refused(api: Governed) -> None
 
     assert allowed["status"] == "success"
     assert api.effects.done() == ["read_it a"]
+    assert [tool["name"] for tool in (await api.get("/tools"))["tools"]] == ["effects.read_it"]
 
 
 async def test_caller_can_not_leave_the_bounds_by_naming_an_agent(api: Governed) -> None:

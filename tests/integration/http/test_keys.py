@@ -397,14 +397,12 @@ async def test_creating_and_revoking_a_key_is_audited(door: Door) -> None:
     await door.services.storage.keys.revoke(HOST_ADMIN, key_id, ADMIN)
 
     entries = [
-        entry
-        for entry in await latest(door.services.storage.engine, SHARED, limit=100)
-        if entry.change.target == key_id
+        entry for entry in await latest(door.services.storage.engine, SHARED, limit=100) if entry.target == key_id
     ]
 
-    assert [entry.change.action for entry in entries] == ["key.revoke", "key.create"]
-    assert entries[1].change.detail == {"tenant": "shop", "name": "test", "scopes": ["admin"], "grants": None}
-    assert entries[0].actor == ADMIN
+    assert [entry.action for entry in entries] == ["key.revoke", "key.create"]
+    assert entries[1].detail == {"tenant": "shop", "name": "test", "scopes": ["admin"], "grants": None}
+    assert (entries[0].by, entries[0].origin) == (ADMIN.name, ADMIN.origin)
 
 
 async def test_last_use_of_a_key_is_updated_at_most_every_five_minutes(door: Door) -> None:

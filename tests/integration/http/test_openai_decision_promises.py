@@ -79,6 +79,11 @@ def code_in(text: str) -> str:
     return found[1]
 
 
+def lowered(code: str) -> str:
+    """Return the code with small letters; one of digits alone has none, and gets one more digit."""
+    return f"{code}0" if code.isdigit() else code.lower()
+
+
 def to_charge(platform: ChatPlatform, *whats: str) -> None:
     """Have runs charge for these, one each; later ones only say `Fine.`."""
     platform.script.run(
@@ -155,6 +160,26 @@ async def test_question_is_answered_through_previous_response_id_and_in_a_stream
     assert (last.response.id, last.response.output_text) == (asked.id, "Fine.")
 
 
+async def test_of_two_answers_to_a_question_of_a_named_thread_one_is_the_next_message(
+    platform: ChatPlatform, client: AsyncOpenAI
+) -> None:
+    platform.script.supervisor(QUESTION, decision(reply="Fine."), decision(reply="And more."))
+    named: dict[str, Any] = {"extra_headers": {"X-Thread-Id": new_id()}}
+    dialogue = Talk(client)
+    await dialogue.say("Is the disk fine?", **named)
+    asked = dialogue.said["run_id"]
+
+    async with platform_client(platform, await platform.key()) as another:
+        talks = dialogue.copy(), dialogue.copy(another)
+        told = await asyncio.gather(talks[0].say("The one.", **named), talks[1].say("The other.", **named))
+
+    answered, later = sorted(zip(told, talks, strict=True), key=lambda one: one[1].said["run_id"])
+    assert (answered[0], later[0]) == ("Fine.", "And more.")
+    assert (answered[1].said["run_id"], later[1].said["thread_id"]) == (asked, answered[1].said["thread_id"])
+    for number, (_, talk) in enumerate((answered, later), 1):
+        assert talk.messages[-2]["content"] in str(platform.model.bodies[number]["messages"])
+
+
 # Approvals
 
 
@@ -182,19 +207,18 @@ async def test_approval_comes_with_the_exact_call_a_code_and_where_else_to_answe
     assert '"what": ' in text
     assert "ü" in text
     assert '\\"quoted\\"' in text
-    assert f"`starling run approve {run_id}`" in text
     assert f"/v1/runs/{run_id}/resume" in text
     assert code_in(text)
     assert (await waits(platform, run_id), arrived(platform, what)) == (True, 0)
 
 
-@pytest.mark.parametrize("form", ["approve {}", " approve {}\n", [{"type": "text", "text": "approve {}"}]])
+@pytest.mark.parametrize("in_parts", [False, True])
 async def test_exact_word_and_code_have_the_call_made_once(
-    platform: ChatPlatform, client: AsyncOpenAI, form: Any
+    platform: ChatPlatform, client: AsyncOpenAI, in_parts: bool
 ) -> None:
     dialogue, code = await charging(platform, client, what := new_id())
     run_id, again = dialogue.said["run_id"], dialogue.copy()
-    said = form.format(code) if isinstance(form, str) else [form[0] | {"text": f"approve {code}"}]
+    said = _text(f"approve {code}") if in_parts else f"approve {code}"
 
     answer = await dialogue.say(said)
     repeated = await again.say(said)
@@ -218,6 +242,11 @@ async def test_reject_and_code_end_the_call(platform: ChatPlatform, client: Asyn
 
 
 NO_DECISIONS = (
+    " approve {code}",
+    "approve {code} ",
+    "approve {code}\n",
+    "\tapprove {code}\r\n",
+    "\u00a0approve {code}",
     "Approve {code}",
     "APPROVE {code}",
     "approve {lower}",
@@ -256,7 +285,7 @@ async def test_nothing_but_the_exact_word_and_code_decides(platform: ChatPlatfor
     dialogue, code = await charging(platform, client, what := new_id())
     run_id = dialogue.said["run_id"]
     for wrong in NO_DECISIONS:
-        said = wrong.format(code=code, lower=code.lower(), short=code[:-1])
+        said = wrong.format(code=code, lower=lowered(code), short=code[:-1])
         answer = await dialogue.copy().say(said)
 
         assert code in answer, (said, answer)
@@ -292,6 +321,8 @@ async def test_code_beside_another_message_in_history_or_in_system_texts_decides
     await dialogue.copy().say("Wait.", said)
     await dialogue.copy().say(said, "Wait.")
     await dialogue.copy().say([{"type": "text", "text": "approve "}, {"type": "text", "text": code}, *_text("!")])
+    await dialogue.copy().say([*_text(said), *_text("")])
+    await dialogue.copy().say(" ", said)
     await Talk(client, history).say("Was it charged?")
     await Talk(client, [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": said}]).say("Do it.")
     seen = str(platform.model.bodies)
@@ -437,6 +468,8 @@ async def test_budget_is_raised_by_the_exact_word_code_and_number(database_url: 
                 " 20k",
                 " 20,000",
                 "  20000",
+                " 20000\n",
+                " 20000 ",
                 " 20000\u0660",
                 " 20000 now",
             ):
@@ -518,9 +551,10 @@ async def test_call_in_doubt_is_decided_by_nothing_else(platform: ChatPlatform, 
     for wrong in (
         "approve {code}", "reject {code}", "Done {code}", "done {lower}", "done  {code}", "done {code}.",
         "not done {code}", "not-done {code}", "NOT_DONE {code}", "give up {code}", "giveup {code}", "done", "not_done",
-        "It was done {code}", "done {code} order 4711", "done not_done {code}", "done {short}",
+        "It was done {code}", "done {code} order 4711", "done not_done {code}", "done {short}", "done {code}\n",
+        " not_done {code}", "give_up {code} ",
     ):  # fmt: skip
-        said = wrong.format(code=code, lower=code.lower(), short=code[:-1])
+        said = wrong.format(code=code, lower=lowered(code), short=code[:-1])
         assert code in await dialogue.copy().say(said), said
         assert await waits(platform, run_id), said
     keys = await platform.key(grant=Grant(tools=frozenset({"effects.put"}))), await platform.key(tenant="strangers")

@@ -57,12 +57,20 @@ def talk(*texts: Any) -> list[Any]:
     return [{"role": "assistant" if number % 2 else "user", "content": text} for number, text in enumerate(texts)]
 
 
-async def ask(client: AsyncOpenAI, *texts: Any, **more: Any) -> tuple[str, str]:
+async def ask(client: AsyncOpenAI, *texts: Any, path: Any = CHAT, **more: Any) -> tuple[str, str]:
     """Send a conversation; return the thread and the answer."""
     sent: dict[str, Any] = {"model": "starling", "messages": talk(*texts), **more}
-    create: Any = client.chat.completions.create
+    create: Any = client.responses.create if path == RESPONSES else client.chat.completions.create
+    if path == RESPONSES:
+        response = await create(input=sent.pop("messages"), **sent)
+        return response.model_extra["starling"]["thread_id"], response.output_text
     told: ChatCompletion = await create(**sent)
     return extension_of(told)["thread_id"], text_of(told)
+
+
+def in_thread(way: str, thread: str) -> dict[str, Any]:
+    """Return what names the thread of a request."""
+    return {"extra_headers": {"X-Thread-Id": thread}} if way == "header" else {"metadata": {"thread_id": thread}}
 
 
 async def branches(platform: ChatPlatform, thread: str, **headers: Any) -> list[str]:
@@ -263,14 +271,12 @@ async def test_messages_that_go_on_at_the_same_time_get_a_branch_each(
 # Named threads
 
 
+@pytest.mark.parametrize("path", [CHAT, RESPONSES])
 @pytest.mark.parametrize("way", ["header", "metadata"])
 async def test_named_thread_takes_what_follows_the_last_answer_and_imports_once(
-    platform: ChatPlatform, client: AsyncOpenAI, way: str
+    platform: ChatPlatform, client: AsyncOpenAI, way: str, path: str
 ) -> None:
-    thread = new_id()
-    named: dict[str, Any] = (
-        {"extra_headers": {"X-Thread-Id": thread}} if way == "header" else {"metadata": {"thread_id": thread}}
-    )
+    named = in_thread(way, thread := new_id()) | {"path": path}
 
     first = await ask(client, "Ants.", "Yes.", "Bees.", **named)
     more = [*talk("Other.", "Words."), *talk("Cats."), *talk("Dogs.")]
@@ -285,15 +291,46 @@ async def test_named_thread_takes_what_follows_the_last_answer_and_imports_once(
     assert (answer, elks, last) == ("Answer 2.", "Elks.", "Answer 3.")
 
 
-async def test_messages_of_several_clients_to_a_named_thread_are_answered_in_turn(
-    platform: ChatPlatform, client: AsyncOpenAI
+@pytest.mark.parametrize("keys", [1, 2])
+@pytest.mark.parametrize("way", ["header", "metadata"])
+async def test_messages_of_two_clients_to_a_named_thread_are_answered_in_turn(
+    platform: ChatPlatform, way: str, keys: int
 ) -> None:
-    named: dict[str, Any] = {"extra_headers": {"X-Thread-Id": (thread := new_id())}}
+    named, shown = in_thread(way, thread := new_id()), [await platform.key() for _ in range(keys)]
+    texts = ["Ants.", "Bees.", "Same.", "Same."]  # one after the other is sent by either client
+    async with platform_client(platform, shown[0]) as one, platform_client(platform, shown[-1]) as other:
+        asking = [ask(client, text, **named) for client, text in zip((one, other, one, other), texts, strict=True)]
+        told = await asyncio.gather(*asking)
 
-    told = await asyncio.gather(*(ask(client, f"Ants {number}.", **named) for number in range(4)))
-
+    said = await line(platform, thread)
+    turns = list(zip(said[::2], said[1::2], strict=True))
     assert {found for found, _ in told} == {thread}
-    assert (await platform.get(f"/v1/threads/{thread}"))["branches"][0]["runs"] == 4
+    assert await branches(platform, thread) == ["main"]
+    assert [answer for _, answer in turns] == [f"Answer {number}." for number in range(1, 5)]
+    assert sorted(turns) == sorted(zip(texts, (answer for _, answer in told), strict=True))
+    for number, body in enumerate(platform.model.bodies, 1):
+        seen = str(body["messages"])
+        assert [f"Answer {before}." in seen for before in range(1, 5)] == [before < number for before in range(1, 5)]
+
+
+async def test_of_two_clients_that_begin_a_named_thread_at_once_one_imports_its_messages(
+    platform: ChatPlatform,
+) -> None:
+    named = in_thread("header", thread := new_id())
+    async with (
+        platform_client(platform, await platform.key()) as one,
+        platform_client(platform, await platform.key()) as other,
+    ):
+        talks = (one, "A1.", "B1.", "C1."), (other, "A2.", "B2.", "C2.")
+        told = dict(await asyncio.gather(*(_last_and_answer(*talk, **named) for talk in talks)))
+
+    first, second = sorted(told, key=told.__getitem__)
+    before = [f"{letter}{first[1]}." for letter in "AB"]
+    assert await line(platform, thread) == [*before, first, "Answer 1.", second, "Answer 2."]
+
+
+async def _last_and_answer(client: AsyncOpenAI, *texts: str, **named: Any) -> tuple[str, str]:
+    return texts[-1], (await ask(client, *texts, **named))[1]
 
 
 async def test_named_thread_that_was_filled_otherwise_imports_nothing(
@@ -460,30 +497,9 @@ async def test_request_that_is_refused_without_the_database_leaves_nothing(
         assert len(await branches(platform, thread)) == 2
 
 
-@pytest.mark.parametrize("commits", [1, 2, 5])
-async def test_request_whose_commits_are_lost_leaves_nothing_but_a_run(
-    database_url: str, tmp_path: Path, commits: int
-) -> None:
-    async with proxied(database_url) as through, chat_platform(through.url, tmp_path) as platform:
-        counting(platform)
-        async with platform_client(platform) as client:
-            thread, _ = await ask(client, "Ants.")
-            await ask(client, "Ants.", "Answer 1.", "Bees.")
-            for body in refused_bodies(thread):
-                if "metadata" in body:  # a thread that is named may be another request's
-                    continue
-                before, runs = await everything(platform), await platform.run_ids()
-                through.proxy.cut("after", times=commits)
-                with suppress(openai.InternalServerError):
-                    await ask(client, **body)
-                through.proxy.cut("before", b"never said")
-                if len(await platform.run_ids()) == len(runs):
-                    await _until(platform, before)
-
-
 async def _until(platform: ChatPlatform, before: dict[str, Any]) -> None:
     """Wait until all threads are as they were."""
-    for _ in range(50):
+    for _ in range(300):
         with suppress(AssertionError):  # a branch that is deleted while it is read
             if await everything(platform) == before:
                 return

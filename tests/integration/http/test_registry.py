@@ -66,7 +66,7 @@ async def test_reload_makes_the_planned_changes_and_rollback_reverts_them(api: L
         "127.0.0.1",
     )
     assert older[-1]["origin"] == "start"
-    actions = [entry.change.action for entry in await latest(api.services.storage.engine, "default", limit=2)]
+    actions = [entry.action for entry in await latest(api.services.storage.engine, "default", limit=2)]
     assert actions == ["registry.rollback", "registry.reload"]
 
 

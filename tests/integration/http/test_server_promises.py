@@ -69,7 +69,7 @@ async def state_of(api: LiveApi) -> tuple[Any, ...]:
     servers = [
         (server["name"], server["source"], server["tools"]) for server in (await api.get("/v1/servers"))["servers"]
     ]
-    newest = [entry.change.action for entry in await latest(api.services.storage.engine, "default", limit=1)]
+    newest = [entry.action for entry in await latest(api.services.storage.engine, "default", limit=1)]
     return sorted(servers), (await api.get("/ready"))["epoch"], newest
 
 
@@ -111,7 +111,7 @@ async def test_local_admin_adds_tests_and_removes_a_server(api: LiveApi, remote:
     assert gone[0] == 404
     await api.get("/v1/servers/shop", status=404)
     entries = await latest(api.services.storage.engine, "default", limit=2)
-    made = [(entry.change.action, entry.actor.name) for entry in entries]
+    made = [(entry.action, entry.by) for entry in entries]
     assert made == [("server.remove", "local"), ("server.add", "local")]
 
 
@@ -389,21 +389,24 @@ async def test_server_of_one_tenant_is_not_there_for_another(api: LiveApi, remot
     assert remote.called == ["find"]
 
 
+@pytest.mark.parametrize("imported", [False, True])
 @pytest.mark.parametrize(
     "switch",
     [
         {"kind": "server", "name": "shop"},
         {"kind": "server", "name": "shop", "tenant": "default"},
+        {"kind": "agent", "name": "mcp_agent_shop"},
         {"kind": "tenant", "name": "default"},
         {"kind": "tenant", "name": "*"},
     ],
 )
 async def test_server_that_is_switched_off_before_it_is_added_is_not_called(
-    api: LiveApi, admin: Headers, remote: RemoteServer, switch: dict[str, str]
+    api: LiveApi, admin: Headers, remote: RemoteServer, switch: dict[str, str], *, imported: bool
 ) -> None:
+    body = {"name": "shop", "config": {"url": remote.url, **READ}, "imported": imported}
     await api.put("/v1/switches", json=switch | {"reason": "It is not trusted."})
     try:
-        await add(api, {"url": remote.url, **READ}, headers=admin)
+        await api.post("/v1/servers", 201, json=body, headers=admin)
         await api.post("/v1/servers/shop/approve", json={"tools": await offered(api)}, headers=admin)
         refused = await call(api, "shop.find", headers=admin)
     finally:
@@ -423,6 +426,7 @@ async def test_no_other_scope_opens_the_door(api: LiveApi, remote: RemoteServer,
     for method, path, body in (
         ("GET", "/v1/servers", None),
         ("POST", "/v1/servers", {"name": "more", "config": {"url": remote.url}}),
+        ("POST", "/v1/servers", {"name": "more", "config": {"url": remote.url}, "imported": True}),
         ("GET", "/v1/servers/shop", None),
         ("POST", "/v1/servers/shop/test", None),
         ("POST", "/v1/servers/shop/approve", {"tools": {"find": "0" * 64}}),

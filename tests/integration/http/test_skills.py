@@ -66,7 +66,7 @@ async def exported(api: LiveApi, **query: str) -> list[dict[str, Any]]:
 async def audited(api: LiveApi, action: str) -> Sequence[AuditEntry]:
     """Changes of one kind, latest first."""
     entries = await latest(api.services.storage.engine, "default", limit=100)
-    return [entry for entry in entries if entry.change.action == action]
+    return [entry for entry in entries if entry.action == action]
 
 
 @pytest_asyncio.fixture(autouse=True, loop_scope="module")
@@ -94,7 +94,7 @@ async def test_imported_skill_is_listed_shown_and_audited(api: LiveApi, disk_has
     assert (shown["skill"]["provenance"], shown["skill"]["shared_by"]) == ("import", "local")
     assert [example["task"] for example in shown["examples"]] == ["Is /var full?"]
     (entry, *_) = await audited(api, "skill.import")
-    assert entry.change.detail == {"tenant": "default", "skills": [line["id"]], "lines": 1}
+    assert entry.detail == {"tenant": "default", "skills": [line["id"]], "lines": 1}
 
 
 async def test_list_is_filtered_and_given_in_pages(api: LiveApi) -> None:
@@ -121,7 +121,7 @@ async def test_skill_of_another_tenant_is_neither_listed_nor_exported_nor_found(
     assert (await got(api, "/v1/skills/search", query="How full is /tmp?"))["total"] == 0
     await got(api, f"/v1/skills/{line['id']}", status=404)
     (entry, *_) = await audited(api, "skill.import")
-    assert entry.change.detail["tenant"] == "bank"
+    assert entry.detail["tenant"] == "bank"
 
 
 async def test_search_shows_the_parts_of_the_ranking_and_what_is_recalled(api: LiveApi, disk_hash: str) -> None:
@@ -170,8 +170,8 @@ async def test_retired_skill_is_restored_with_a_new_record(api: LiveApi, disk_ha
     assert [restored[name] for name in ("uses", "successes", "failures", "consecutive_failures")] == [0, 0, 0, 0]
     assert "is active" in again["detail"]
     (retire, *_), (restore, *_) = await audited(api, "skill.retire"), await audited(api, "skill.restore")
-    assert (retire.change.target, retire.change.detail["reason"]) == (line["id"], "It is the wrong disk.")
-    assert (restore.change.detail["former_state"], restore.change.detail["failures"]) == ("retired", 5)
+    assert (retire.target, retire.detail["reason"]) == (line["id"], "It is the wrong disk.")
+    assert (restore.detail["former_state"], restore.detail["failures"]) == ("retired", 5)
 
 
 async def test_deleted_skill_is_gone_with_its_further_tasks_and_audited(api: LiveApi) -> None:
@@ -183,7 +183,7 @@ async def test_deleted_skill_is_gone_with_its_further_tasks_and_audited(api: Liv
 
     (left,) = await fetch_autocommit(api.services.storage.engine, "SELECT count(*) FROM skills", {})
     (entry, *_) = await audited(api, "skill.delete")
-    assert (left, entry.change.target, entry.change.detail["merged"]) == ((0,), line["id"], 1)
+    assert (left, entry.target, entry.detail["merged"]) == ((0,), line["id"], 1)
 
 
 async def test_restored_skill_whose_tools_are_gone_is_suspended(api: LiveApi) -> None:

@@ -12,11 +12,12 @@ from pydantic import SecretStr
 from architect.team_store import BuiltTeam
 from starling.app.container.database import Database
 from starling.app.container.services import open_services
+from starling.core.events.build_events import CriterionReport
 from starling.core.ids import new_id
 from starling.core.principal import Grant, Principal, Scope
 from starling.core.settings.schema import Limits, Settings
 from starling.core.teams.building import BuildOrigin
-from starling.core.teams.proofs import CaseReport, CriterionReport, ProofReport, TrialRecord
+from starling.core.teams.proofs import CaseReport, ProofReport, TrialRecord
 from starling.core.teams.spec import TeamSpec
 from starling.infra.postgres.runs.acceptance import RunKey
 from tests.integration.http.conftest import LiveApi

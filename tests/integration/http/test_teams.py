@@ -83,14 +83,12 @@ async def test_every_change_of_a_team_is_audited(api: LiveApi) -> None:
         await send(api, "POST", f"/audited/{action}")
 
     entries = [
-        item
-        for item in await latest(api.services.storage.engine, "default", limit=9)
-        if item.change.target == "audited"
+        item for item in await latest(api.services.storage.engine, "default", limit=9) if item.target == "audited"
     ]
 
-    assert [item.change.action for item in reversed(entries)] == ["team.import", "team.activate", "team.archive"]
-    assert {item.actor.name for item in entries} == {"local"}
-    assert entries[-1].change.detail == {"tenant": "default", "version": 1, "hash": made["hash"]}
+    assert [item.action for item in reversed(entries)] == ["team.import", "team.activate", "team.archive"]
+    assert {item.by for item in entries} == {"local"}
+    assert entries[-1].detail == {"tenant": "default", "version": 1, "hash": made["hash"]}
 
 
 async def test_equal_import_is_answered_with_the_version_that_is_stored(api: LiveApi) -> None:

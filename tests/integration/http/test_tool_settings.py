@@ -22,9 +22,9 @@ async def test_settings_of_a_tool_win_stay_after_a_reload_and_go_back_with_a_rol
     assert put["effective"]["timeout"] == {"value": 7.0, "source": "tool_settings"}
     assert put["effective"]["effect"] == {"value": "read", "source": "configuration"}
     entry, change = await latest(api.services.storage.engine, "default", limit=2)
-    assert (entry.change.action, entry.change.target) == ("server.tool", "system_health.disk")
-    assert entry.change.detail["settings"] == {"timeout": 7, "description": "Space on a disk.", "cache_ttl": 30}
-    assert change.change.action == "server.configure"
+    assert (entry.action, entry.target) == ("server.tool", "system_health.disk")
+    assert entry.detail["settings"] == {"timeout": 7, "description": "Space on a disk.", "cache_ttl": 30}
+    assert change.action == "server.configure"
     (agent,) = [
         card
         for card in (await api.services.storage.rosters.roster(put["epoch"], "default")).cards.values()

@@ -19,7 +19,7 @@ from aiohttp.test_utils import TestServer
 from mcp_gateway.configuration.address_rules import AddressRules
 from mcp_gateway.configuration.servers import ServerConfig, server_of
 from mcp_gateway.registration.discovery import list_once
-from mcp_gateway.sessions.checked_connections import CheckedConnections, Resolve, resolve_host
+from mcp_gateway.sessions.checked_connections import CheckedConnections, CheckedTransport, Resolve, resolve_host
 from mcp_gateway.sessions.pool import SessionPool
 from starling.core.errors import ServerUnavailableError
 from starling.core.settings.schema import Limits
@@ -93,7 +93,7 @@ async def listing_fault(config: ServerConfig, checked: CheckedConnections) -> st
 
 
 async def get(url: str, checked: CheckedConnections, tls: ssl.SSLContext | None = None) -> httpx.Response:
-    transport = checked.transport(tls or httpx.create_ssl_context())
+    transport = CheckedTransport(checked, tls or httpx.create_ssl_context())
     async with httpx.AsyncClient(transport=transport, trust_env=False) as client:
         return await client.get(url, headers={"Authorization": "Bearer x"})
 
@@ -173,7 +173,7 @@ async def test_name_that_changes_to_loopback_is_connected_to_at_its_checked_addr
     checked = CheckedConnections(AddressRules(networks=(ip_network("127.0.0.2"),)), resolve)
     port = free_port()
     async with Site().serving("127.0.0.2", port) as public, Site().serving(LOOPBACK, port) as canary:
-        transport = checked.transport(httpx.create_ssl_context())
+        transport = CheckedTransport(checked, httpx.create_ssl_context())
         async with httpx.AsyncClient(transport=transport, trust_env=False) as client:
             first = await client.get(f"http://rebind.test:{port}/")
             with pytest.raises(httpx.ConnectError, match=r"^rebind\.test leads to an address that is not public$"):
@@ -227,7 +227,7 @@ async def test_a_hundred_requests_at_once_have_connections() -> None:
 
     server = TestServer(web.Application())
     server.app.router.add_get("/", answer)
-    transport = CheckedConnections(AddressRules.of([LOOPBACK])).transport(httpx.create_ssl_context())
+    transport = CheckedTransport(CheckedConnections(AddressRules.of([LOOPBACK])), httpx.create_ssl_context())
     async with server, httpx.AsyncClient(transport=transport, trust_env=False) as client:
         answers = await asyncio.gather(*(client.get(str(server.make_url("/"))) for _ in range(100)))
 
@@ -242,7 +242,7 @@ async def test_silent_resolver_ends_with_the_time_limit() -> None:
         await never.wait()
         return ()
 
-    transport = CheckedConnections(resolve=resolve).transport(httpx.create_ssl_context())
+    transport = CheckedTransport(CheckedConnections(resolve=resolve), httpx.create_ssl_context())
     async with httpx.AsyncClient(transport=transport, timeout=0.05) as client:
         with pytest.raises(httpx.ConnectTimeout):
             await client.get("http://silent.test/")

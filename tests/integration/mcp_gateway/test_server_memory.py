@@ -52,6 +52,7 @@ async def test_server_idle_for_longest_is_closed_while_all_use_too_much_memory(h
         await wait_for(lambda: not psutil.pid_exists(pids[0]))
 
         assert [psutil.pid_exists(pid) for pid in pids] == [False, True, True]
+        assert gateway.open_sessions == 2  # none of the others is closed while the first one is still ending
 
 
 async def test_no_server_is_started_while_those_in_use_use_too_much_memory(

@@ -87,7 +87,7 @@ async def test_server_whose_files_its_own_user_does_not_reach_runs_as_the_platfo
 async def test_server_of_another_user_ends_with_its_session(private: PrivateFiles, folder: Path) -> None:
     server = shell("", folder).model_copy(update={"args": ("-c", "trap '' TERM; echo $$ >&2; sleep 600 & wait")})
 
-    found = await said(server, private, seconds=1)
+    found = await said(server, private, seconds=4)  # it starts meanwhile
 
     assert not psutil.pid_exists(int(found.rpartition(": ")[2].rstrip(".")))
 

@@ -51,7 +51,7 @@ def own_server(open_folder: Path) -> Generator[EmbeddedPostgres]:
 def old_server_url(open_folder: Path) -> Generator[str]:
     """The address of a PostgreSQL 15 without pgvector, where the machine has one."""
     if not (_OLD / "postgres").is_file():
-        pytest.skip("there is no PostgreSQL 15 on this machine")
+        pytest.skip("PostgreSQL 15 is missing: `apt-get install postgresql-15`")
     account = service_account()
     data = open_folder / "old"
     account.make_folder(data)

@@ -102,6 +102,7 @@ async def test_stored_artifact_is_read_whole_and_in_parts(services: PostgresArti
     assert await services.read("default", run, artifact) == ArtifactContent(content.encode(), "text/plain")
     assert await services.part("default", run, artifact, 3, 7) == "mière\nλ"
     assert await services.part("default", run, artifact, len(content) - 2, 50) == "λλ"
+    assert await services.part("default", run, artifact, 2**40, 50) == ""
     (listed,) = await services.of_run("default", run)
     assert (listed.id, listed.name, listed.call_id) == (artifact, "files.read", "t1.0.0")
     assert (listed.bytes, listed.characters) == (len(content.encode()), len(content))

@@ -2,21 +2,27 @@
 
 import asyncio
 import gc
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 
 import psycopg
 import pytest
+from psycopg import waiting
 from psycopg.errors import DivisionByZero
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from starling.infra.postgres.connections import DriverPool
 from starling.infra.postgres.engine import (
     ConnectionLimits,
+    autocommit,
+    changing,
     connected,
     driver,
     execute_autocommit,
     open_engine,
     pipelined_transaction,
+    reading,
 )
 from tests.support.gateway_harness import wait_for
 
@@ -97,12 +103,87 @@ async def test_checkout_cancelled_while_it_resets_the_kept_connection_leaves_non
         await engine.dispose()
 
 
+@pytest.mark.parametrize("use", [autocommit, changing, reading], ids=lambda use: use.__name__)
+async def test_use_that_is_cancelled_at_any_step_leaves_no_connection_checked_out_or_in_autocommit_mode(
+    use: Callable[[AsyncEngine], AbstractAsyncContextManager[AsyncConnection]],
+    engine: AsyncEngine,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(waiting, "MAX_BUSY_TIME", 0.0)  # so psycopg has others run in each of its steps
+    pool, loop, steps, finished = engine.pool, asyncio.get_running_loop(), 0, False
+    assert isinstance(pool, DriverPool)
+
+    async def used() -> None:
+        async with use(engine) as connection:
+            await connection.execute(text(_PID))
+
+    await used()  # without what SQLAlchemy asks of its first connection
+    gc.disable()  # else it may return a connection
+    try:
+        while not finished:
+            task = loop.create_task(used())
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            finished, steps = task.done(), steps + 1
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+            assert pool.checkedout() == 0
+            async with engine.connect() as connection:
+                assert not (await driver(connection)).autocommit
+    finally:
+        gc.enable()
+    assert steps > 3
+
+
+async def test_connection_outside_the_pool_is_closed_also_by_a_task_that_is_cancelled_at_its_end(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "MAX_BUSY_TIME", 0.0)
+    used: list[psycopg.AsyncConnection] = []
+
+    async def use() -> None:
+        task = asyncio.current_task()
+        assert task
+        async with connected(database_url) as connection:
+            used.append(connection)
+            task.cancel()
+
+    await asyncio.gather(asyncio.get_running_loop().create_task(use()), return_exceptions=True)
+
+    assert used[0].closed
+
+
 async def test_connection_is_closed_after_an_error(engine: AsyncEngine) -> None:
     kept = await _direct(engine)
     with pytest.raises(DivisionByZero):
         await _direct(engine, "SELECT 1 / 0")
 
     assert await _direct(engine) != kept
+
+
+def test_use_that_fails_as_the_loop_ends_closes_its_connection(database_url: str) -> None:
+    used: list[psycopg.AsyncConnection] = []
+
+    async def main() -> None:
+        begun, end, pool = asyncio.Event(), asyncio.Event(), open_engine(database_url).pool
+        assert isinstance(pool, DriverPool)
+
+        async def use() -> None:
+            async with pool.autocommit() as connection:
+                used.append(connection)
+                begun.set()
+                await end.wait()
+                raise asyncio.CancelledError
+
+        using = asyncio.get_running_loop().create_task(use())
+        await begun.wait()
+        end.set()
+        assert not using.done()
+
+    asyncio.run(main())
+
+    assert used[0].closed
 
 
 async def test_dispose_closes_kept_connections(database_url: str) -> None:

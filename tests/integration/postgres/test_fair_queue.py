@@ -3,17 +3,23 @@
 import asyncio
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from starling.app.runs.acceptance import RunRequest
 from starling.infra.postgres.engine import transaction
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.queue import run_queue
 from starling.infra.queue.run_queue import RunQueue
+from tests.support.model_server import ModelServer
+from tests.support.platform import CALLER, ScriptedModel, decision, open_platform
 from tests.support.run_factories import new_run
 from tests.support.run_queues import open_queue
+from tests.support.worker_runtime import running_worker
 
 SECONDS = 60
 
@@ -137,3 +143,27 @@ async def working(queue: RunQueue, runs: EndedInOrder, *, concurrency: int, per_
             runs.ends.release()
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_worker_executes_at_most_its_share_of_runs_of_one_tenant(
+    database_url: str, engine: AsyncEngine, tmp_path: Path
+) -> None:
+    script = ScriptedModel(held=True)
+    script.supervisor(decision(reply="Yes."))
+    async with (
+        asyncio.timeout(SECONDS),
+        ModelServer(script) as model,
+        open_platform(database_url, model, {}, tmp_path, runs_per_worker=4, tenant_share=0.5) as platform,
+    ):
+        for thread in "abc":
+            await platform.accept("Is it?", thread=thread)
+        async with running_worker(platform.worker_runtime.worker):
+            await model.received(2)
+            other = replace(CALLER, tenant="other")
+            await platform.services.runs.acceptance.accept(other, RunRequest("Is it?", "thread"))
+            await model.received(3)
+            async with engine.connect() as connection:
+                query = "SELECT tenant, count(*) FROM runs WHERE status = 'running' GROUP BY tenant"
+                running = {row[0]: row[1] for row in await connection.execute(text(query))}
+
+    assert running == {CALLER.tenant: 2, "other": 1}

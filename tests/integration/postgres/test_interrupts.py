@@ -12,6 +12,7 @@ from starling.core.errors import SuspendedError
 from starling.infra.postgres.runs.acceptance import RunRepository
 from starling.infra.postgres.runs.broadcast import Broadcast
 from starling.infra.postgres.runs.interrupts import BATCH_LIMIT, InterruptRepository
+from starling.infra.postgres.runs.leases import backlog
 from starling.infra.postgres.runs.reader import RunReader
 from starling.infra.postgres.runs.writer import RunWriter
 from tests.support.admission_harness import AdmissionHarness
@@ -58,6 +59,19 @@ INSERT INTO interrupts (tenant, id, run_id, key, kind, path, reason, message, re
 SELECT runs.tenant, gen_random_uuid(), runs.id, number, 'approval', 't1', 'why', 'May I?', '{}', 'open',
     now() + interval '1 day'
 FROM runs, generate_series(1, %s) AS number"""
+
+
+async def test_open_interrupts_are_counted_by_their_age(engine: AsyncEngine, database_url: str) -> None:
+    await RunRepository(engine, defer_nothing, cap=8).accept(new_run())
+    ages = "59 minutes", "61 minutes", "23 hours", "25 hours", "6 days", "167 hours", "169 hours"
+    async with await AsyncConnection.connect(database_url) as connection:
+        await connection.execute(_ASK, (len(ages) + 1,))
+        for number, age in enumerate(ages, 1):
+            created = "UPDATE interrupts SET created_at = now() - %s::interval WHERE key = %s"
+            await connection.execute(created, (age, str(number)))
+        await connection.execute("UPDATE interrupts SET state = 'answered' WHERE key = %s", (str(len(ages) + 1),))
+
+    assert (await backlog(engine)).interrupts == {"hour": 1, "day": 2, "week": 3, "older": 1}
 
 
 async def test_page_after_a_full_batch_has_the_other_interrupts(engine: AsyncEngine, database_url: str) -> None:

@@ -27,6 +27,7 @@ in the order of their keys):
 """
 
 import asyncio
+import gc
 import random
 from array import array
 from collections import Counter, deque
@@ -322,6 +323,7 @@ class Crowd:
 
 async def deadlocks(url: str) -> int:
     """Return the number of deadlocks, after all other connections have closed and reported their statistics."""
+    gc.collect()  # closes those that were given up while they were opened
     async with asyncio.timeout(60), await AsyncConnection.connect(url, autocommit=True) as connection:
         while (await connection.execute(_OTHERS.encode())).rowcount:
             pass

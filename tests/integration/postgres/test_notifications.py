@@ -4,7 +4,7 @@ import asyncio
 import os
 import socket
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 import pytest
@@ -18,6 +18,7 @@ from starling.infra.postgres import engine
 from starling.infra.postgres.embedded.server import EmbeddedPostgres
 from starling.infra.postgres.engine import beside_address, observe_failures, open_engine, transaction
 from starling.infra.postgres.notifications import NotificationHub, open_hub
+from starling.infra.postgres.runs import broadcast
 from starling.infra.postgres.runs.acceptance import RunRepository
 from starling.infra.postgres.runs.broadcast import CHANNEL, SEND_NOTICES, Broadcast, NoticeSender
 from starling.infra.postgres.runs.leases import Leases
@@ -126,7 +127,8 @@ async def test_a_flush_sends_no_notification_while_no_other_process_listens(
 ) -> None:
     async with asyncio.timeout(SECONDS), open_hub(database_url) as hub, listener(database_url) as sent:
         await until(lambda: not hub.has_peers)
-        writer = await running_writer(engine, hub)
+        sender = NoticeSender(engine)
+        writer = await running_writer(engine, Broadcast(hub, sender))
         writer.emit(Thinking(content="unheard", message_id="m"))
         await writer.flush()
 
@@ -136,13 +138,15 @@ async def test_a_flush_sends_no_notification_while_no_other_process_listens(
             await writer.flush()
             notice = await anext(sent.notifies())
         await writer.close()
+        await sender.close()
 
     assert notice.payload == f"{writer.run.id}:3"
 
 
 async def test_events_written_during_a_notification_are_sent_together_with_the_next(
-    database_url: str, engine: AsyncEngine
+    database_url: str, engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(broadcast, "_CLOSE_SECONDS", SECONDS)
     async with asyncio.timeout(SECONDS), listener(database_url) as sent:
         sender = NoticeSender(engine)
         sender.add("a", 1)  # its transaction has not begun when the others follow
@@ -150,9 +154,9 @@ async def test_events_written_during_a_notification_are_sent_together_with_the_n
             sender.add(run, seq)
         await sender.close()
 
-        notices = [notice async for notice in sent.notifies(timeout=0.2)]
+        notices = await sent_so_far(database_url, sent)
 
-    assert [notice.payload for notice in notices] == ["a:2", "b:5", "c:1"]
+    assert notices == ["a:2", "b:5", "c:1"]
 
 
 async def test_notifications_of_events_do_not_wait_for_the_disk(engine: AsyncEngine) -> None:
@@ -170,12 +174,12 @@ async def test_events_are_committed_without_a_notification_in_their_transaction(
     database_url: str, engine: AsyncEngine
 ) -> None:
     async with asyncio.timeout(SECONDS), listener(database_url) as sent:
-        writer = await running_writer(engine, None)
+        writer = await running_writer(engine, Broadcast())
         writer.emit(Thinking(content="written", message_id="m"))
         await writer.flush()
         await writer.close()
 
-        notices = [notice async for notice in sent.notifies(timeout=0.2)]
+        notices = await sent_so_far(database_url, sent)
 
     assert notices == []
 
@@ -200,13 +204,12 @@ async def listener(url: str) -> AsyncGenerator[AsyncConnection]:
         yield connection
 
 
-async def running_writer(engine: AsyncEngine, hub: NotificationHub | None) -> RunWriter:
-    """Give a writer that notifies others, unless it has no hub."""
+async def running_writer(engine: AsyncEngine, broadcast: Broadcast) -> RunWriter:
     repository = RunRepository(engine, defer_nothing, cap=8)
     new = new_run()
     await repository.accept(new)
     claim = await claimed(Leases(engine, defer_nothing, repository.admit, graph_version=1), new.key)
-    return RunWriter(engine, claim, Broadcast(hub, NoticeSender(engine)) if hub else Broadcast())
+    return RunWriter(engine, claim, broadcast)
 
 
 async def waiting_for_a_lock(other: AsyncConnection) -> None:
@@ -230,6 +233,16 @@ async def _awaited_locks(other: AsyncConnection) -> int:
 async def notify(url: str, channel: str) -> None:
     async with await AsyncConnection.connect(url, autocommit=True) as connection:
         await connection.execute("SELECT pg_notify(%s, '')", (channel,))
+
+
+async def sent_so_far(url: str, sent: AsyncConnection) -> list[str]:
+    """Return the notices up to now: one more follows, and they come in the order of their commits."""
+    await notify(url, CHANNEL)
+    found: list[str] = []
+    async with aclosing(sent.notifies()) as notices:
+        while payload := (await anext(notices)).payload:
+            found.append(payload)
+    return found
 
 
 async def connections(url: str) -> int:

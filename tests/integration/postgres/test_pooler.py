@@ -65,7 +65,7 @@ ignore_startup_parameters = {ignored}
 async def answered(url: str) -> None:
     """Wait until the pooler answers; it may refuse our start-up parameters."""
     place = urlsplit(url)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             try:
                 _, writer = await asyncio.open_connection(place.hostname, place.port)
@@ -87,7 +87,7 @@ async def test_pooler_of_transactions_is_refused_at_the_start_and_by_the_doctor(
                 await begin(url)
         (found,) = await database.check(Settings(database_url=SecretStr(url)))
         direct = Settings(database_url=SecretStr(url), database_direct_url=SecretStr(server.url()))
-        (fine,) = await database.check(direct)
+        fine, _clock = await database.check(direct)
 
     assert (found.state, fine.state) == ("problem", "ok")
     assert "DATABASE_DIRECT_URL" in found.remedy

@@ -14,6 +14,7 @@ from sqlalchemy import make_url
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.core.errors import DatabaseUnavailableError
+from starling.infra.postgres.availability import WriteCheck
 from starling.infra.postgres.engine import transaction, translated
 from starling.infra.postgres.notifications import open_hub
 from starling.infra.postgres.runs.acceptance import RunKey
@@ -187,21 +188,35 @@ async def test_work_cancelled_while_postgres_is_unavailable_ends(
         assert working.cancelled()
 
 
-async def test_job_that_a_full_disk_lets_nobody_finish_is_the_outage_and_no_lost_exception(
+async def test_job_that_a_full_disk_lets_nobody_finish_is_an_outage_until_a_check_and_no_lost_exception(
     database_url: str, engine: AsyncEngine, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def fill(_: RunKey) -> None:
-        async with await AsyncConnection.connect(database_url, autocommit=True) as connection:
-            await connection.execute(_FULL_DISK)
+    writes, taken = WriteCheck(engine), list[RunKey]()
 
-    async with open_queue(database_url) as queue:
-        working = asyncio.get_running_loop().create_task(queue.work(fill, concurrency=1, per_tenant=1, isolated=1))
+    async def take(key: RunKey) -> None:
+        taken.append(key)
+        if len(taken) == 1:
+            async with await AsyncConnection.connect(database_url, autocommit=True) as connection:
+                await connection.execute(_FULL_DISK)
+
+    async def defer_one() -> None:
         async with transaction(engine) as connection:
             await queue.defer(connection, [new_run().key])
+
+    async with open_hub(database_url) as hub:
+        queue = RunQueue(database_url, hub, writes.outage)
+        await writes.check()
+        working = asyncio.get_running_loop().create_task(queue.work(take, concurrency=1, per_tenant=1, isolated=1))
+        await defer_one()
         await wait_for(lambda: bool(caplog.records))
+        await defer_one()
+        await wait_for(lambda: len(taken) > 1)  # a fetch was answered, which ends no failure to write
+        lasted = writes.outage.lasts
         working.cancel()
         await asyncio.gather(working, return_exceptions=True)
+        await writes.check()  # though it is no second since the last one
         gc.collect()
 
     assert "could not extend file" in caplog.records[0].message
+    assert (lasted, writes.outage.lasts) == (True, False)
     assert [record.message for record in caplog.records if record.name == "asyncio"] == []

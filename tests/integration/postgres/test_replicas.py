@@ -142,16 +142,18 @@ async def test_job_is_handled_after_the_move(address: MovedAddress) -> None:
 async def test_commit_waits_for_the_synchronous_replica(
     postgres: ReplicatedPostgres, write: Callable[[AsyncEngine], Awaitable[None]]
 ) -> None:
-    engine = open_engine(postgres.primary.url(), ConnectionLimits(statement_seconds=0.2, network_seconds=0.2))
+    impatient = open_engine(postgres.primary.url(), ConnectionLimits(statement_seconds=1, network_seconds=0.1))
+    patient = open_engine(postgres.primary.url())
     postgres.primary.execute("DROP TABLE IF EXISTS written", database="starling")
     with without_its_replica(postgres):
         with pytest.raises(DatabaseUnavailableError, match="no answer"):
-            await write(engine)
+            await write(impatient)
 
         assert postgres.primary.value("SELECT to_regclass('written')", "starling") is None
 
-    await write(engine)
-    await engine.dispose()
+    await write(patient)
+    await impatient.dispose()
+    await patient.dispose()
 
 
 @contextmanager
@@ -164,4 +166,5 @@ def without_its_replica(postgres: ReplicatedPostgres) -> Generator[None]:
         yield
     finally:
         postgres.primary.execute("ALTER SYSTEM RESET synchronous_standby_names", "SELECT pg_reload_conf()")
-        postgres.primary.wait_until("SELECT current_setting('synchronous_standby_names') = ''")
+        # Once the checkpointer has read the setting, it lets the commits that waited end.
+        postgres.primary.wait_until("SELECT count(*) = 0 FROM pg_stat_activity WHERE datname = 'starling'")

@@ -12,8 +12,8 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.core.events.run_events import Done, Failure, Usage, Warn
-from starling.core.events.stream import StoredEvent
 from starling.core.ids import new_id
+from starling.core.run_document.rows import EventRow
 from starling.core.runs import FinalStatus, RunResult, Step
 from starling.infra.postgres.retention import PruneSelection, Retention, RetentionReport
 from starling.infra.postgres.runs.acceptance import RunKey
@@ -71,7 +71,7 @@ class Archive:
         async with self.engine.connect() as connection:
             return (await connection.execute(text(f"SELECT count(*) FROM {table}"))).scalar_one()  # noqa: S608
 
-    async def read(self, key: RunKey, after: int = 0) -> list[StoredEvent]:
+    async def read(self, key: RunKey, after: int = 0) -> list[EventRow]:
         """Return what a reader is told of a run that has ended."""
         return [event async for event in RunReader(self.engine, Broadcast()).follow(key, after=after)]
 
@@ -88,7 +88,7 @@ def vars_of(key: RunKey) -> dict[str, str]:
     return {"tenant": key.tenant, "id": key.id}
 
 
-def told(events: Sequence[StoredEvent]) -> list[tuple[int, str]]:
+def told(events: Sequence[EventRow]) -> list[tuple[int, str]]:
     return [(event.seq, event.type) for event in events]
 
 

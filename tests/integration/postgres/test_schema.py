@@ -4,7 +4,9 @@ import asyncio
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -21,7 +23,9 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.core.errors import DatabaseUnavailableError, DatabaseUnsuitableError
 from starling.infra.postgres import schema
+from starling.infra.postgres.audit import Actor
 from starling.infra.postgres.engine import ConnectionLimits, connected, open_engine
+from starling.infra.postgres.retention import PruneSelection
 from starling.infra.postgres.schema import (
     COMPATIBLE_FROM,
     check,
@@ -32,6 +36,7 @@ from starling.infra.postgres.schema import (
     upgrade,
 )
 from starling.infra.postgres.tables.access import metadata
+from tests.integration.http.conftest import running_api
 from tests.support.run_factories import wait_for_lock_waiter
 
 _FOREIGN = ("procrastinate_", "checkpoint", "alembic_version")
@@ -263,6 +268,28 @@ async def test_user_who_may_not_read_the_tables_is_refused_with_the_remedy(datab
         await connection.execute("DROP ROLE guest")
 
 
+async def test_role_that_owns_its_database_and_has_no_other_rights_suffices(
+    empty_database_url: str, tmp_path: Path
+) -> None:
+    name = make_url(empty_database_url).database
+    async with connected(empty_database_url) as connection:
+        await connection.execute("CREATE ROLE modest LOGIN PASSWORD 'modest'")
+        await connection.execute(f"ALTER DATABASE {name} OWNER TO modest".encode())
+        await connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
+    url = make_url(empty_database_url).set(username="modest", password="modest").render_as_string(hide_password=False)
+
+    await upgrade(url)
+    async with running_api(url, tmp_path, {}) as api:
+        events = await api.ask("Hello.")
+        await api.get("/ready")
+        pruned = await api.services.storage.retention.prune(PruneSelection(timedelta()), Actor.local("test"))
+
+    async with connected(empty_database_url) as connection:
+        await connection.execute("REASSIGN OWNED BY modest TO CURRENT_USER")
+        await connection.execute("DROP ROLE modest")
+    assert (events[-1].data["status"], pruned.runs) == ("succeeded", 1)
+
+
 def test_file_names_start_with_their_revisions() -> None:
     files = sorted((migrations_folder() / "versions").glob("[0-9]*.py"))
     declared = [line for file in files for line in file.read_text().splitlines() if line.startswith("revision = ")]
@@ -342,22 +369,25 @@ async def test_postgresql_15_is_refused(old_server_url: str, use: type) -> None:
         await use(old_server_url)
 
 
-async def test_a_server_without_pgvector_is_refused(old_server_url: str) -> None:
+async def test_a_server_without_pgvector_is_refused(old_server_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schema, "MINIMUM_POSTGRES", 15)
     async with connected(old_server_url) as connection:
         with pytest.raises(DatabaseUnsuitableError, match=r"no pgvector.*Install"):
-            await check_versions(connection, postgres=15)
+            await check_versions(connection)
 
 
-async def test_server_below_the_required_version_is_refused(database_url: str) -> None:
+async def test_server_below_the_required_version_is_refused(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schema, "MINIMUM_POSTGRES", 19)
     async with connected(database_url) as connection:
         with pytest.raises(DatabaseUnsuitableError, match="needs 19"):
-            await check_versions(connection, postgres=19)
+            await check_versions(connection)
 
 
-async def test_an_old_pgvector_is_refused(database_url: str) -> None:
+async def test_an_old_pgvector_is_refused(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schema, "MINIMUM_PGVECTOR", (9, 0, 0))
     async with connected(database_url) as connection:
         with pytest.raises(DatabaseUnsuitableError, match=r"has pgvector .*needs 9\.0\.0.*ALTER EXTENSION"):
-            await check_versions(connection, pgvector=(9, 0, 0))
+            await check_versions(connection)
 
 
 async def test_an_old_extension_over_a_new_package_is_refused(empty_database_url: str) -> None:

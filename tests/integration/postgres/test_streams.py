@@ -3,20 +3,22 @@
 import asyncio
 import gc
 import random
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from time import monotonic
+from typing import Any
 
 import pytest
 from psycopg import AsyncConnection
-from sqlalchemy import event
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.core.events.run_events import Done, Thinking, Usage
-from starling.core.events.stream import ANY_EVENT, StoredEvent
+from starling.core.events.stream import ANY_EVENT
+from starling.core.run_document.rows import EventRow
 from starling.core.runs import RunResult
-from starling.infra.postgres.engine import open_engine
+from starling.infra.postgres.engine import fetch_autocommit, open_engine
+from starling.infra.postgres.runs import reader as reader_module
 from starling.infra.postgres.runs.acceptance import RunKey, RunRepository
 from starling.infra.postgres.runs.broadcast import Broadcast, NoticeSender
 from starling.infra.postgres.runs.leases import Leases
@@ -75,12 +77,12 @@ async def trim(url: str, key: RunKey, up_to: int) -> None:
         await connection.execute(b"UPDATE runs SET trimmed = %s WHERE id = %s", (up_to, key.id))
 
 
-async def read(reader: RunReader, key: RunKey, after: int = 0) -> list[StoredEvent]:
+async def read(reader: RunReader, key: RunKey, after: int = 0) -> list[EventRow]:
     async with asyncio.timeout(60):
         return [event async for event in reader.follow(key, after=after)]
 
 
-def numbers_and_types(events: Sequence[StoredEvent]) -> list[tuple[int, str]]:
+def numbers_and_types(events: Sequence[EventRow]) -> list[tuple[int, str]]:
     return [(event.seq, event.type) for event in events]
 
 
@@ -94,7 +96,7 @@ async def test_reconnecting_reader_of_two_processes_gets_each_event_once(
         broadcasts = [await stack.enter_async_context(open_broadcast(database_url)) for _ in range(2)]
         readers = [RunReader(engine, broadcast, poll_seconds=POLL_SECONDS) for broadcast in broadcasts]
         group.create_task(_goes_on(writing, random.Random(seed + 1000)))
-        pieces: list[StoredEvent] = []
+        pieces: list[EventRow] = []
         for _ in range(RECONNECTS):
             most = chance.randint(0, 12)
             pieces += await _piece(chance.choice(readers), writing.key, pieces[-1].seq if pieces else 0, most)
@@ -113,8 +115,8 @@ async def _goes_on(writing: Writing, chance: random.Random) -> None:
     await writing.end()
 
 
-async def _piece(reader: RunReader, key: RunKey, after: int, most: int) -> list[StoredEvent]:
-    taken: list[StoredEvent] = []
+async def _piece(reader: RunReader, key: RunKey, after: int, most: int) -> list[EventRow]:
+    taken: list[EventRow] = []
     stream = reader.follow(key, after=after)
     while len(taken) < most and (event := await anext(stream, None)):
         taken.append(event)
@@ -240,13 +242,16 @@ async def test_reader_without_notifications_polls(writing: Writing, engine: Asyn
     assert (await anext(stream)).data["content"] == "a"
 
 
-async def test_many_readers_share_one_polling_query(writing: Writing, engine: AsyncEngine) -> None:
+async def test_many_readers_share_one_polling_query(
+    writing: Writing, engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     looks: list[str] = []
 
-    @event.listens_for(engine.sync_engine, "before_cursor_execute")
-    def count(*arguments: object) -> None:
-        looks.extend(["look"] if "unnest" in str(arguments[2]) else [])
+    async def counted(pool: AsyncEngine, statement: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+        looks.extend(["look"] if "unnest" in statement else [])
+        return await fetch_autocommit(pool, statement, values)
 
+    monkeypatch.setattr(reader_module, "fetch_autocommit", counted)
     begun = monotonic()
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         reader = RunReader(engine, Broadcast(), poll_seconds=POLL_SECONDS)
@@ -276,7 +281,7 @@ async def test_page_ends_with_the_event_that_fills_it_and_the_next_follows(
 
 async def test_reader_that_takes_nothing_buffers_a_bounded_number_of_bytes() -> None:
     listener = Broadcast().listener(RunKey("default", new_run().key.id), 0, behind=False)
-    listener.add(StoredEvent(seq, "thinking", {}, b"x" * 2**16) for seq in range(1, 100))
+    listener.add(EventRow(seq, "thinking", {}, b"x" * 2**16) for seq in range(1, 100))
 
     assert (len(listener.pop_all()), listener.last, listener.behind) == (4, 4, True)
 

@@ -7,10 +7,20 @@ from collections.abc import Awaitable, Callable
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from mcp_gateway.registration.approved_tools import LiveReview
+from mcp_gateway.registration.listed_tools import Listed
+from mcp_gateway.registration.repository import ServerRepository
+from mcp_gateway.sessions.breakers import BreakerReports, ServerBreakers
+from starling.core.background_tasks import in_background
 from starling.core.errors import DatabaseUnavailableError
+from starling.infra.embeddings.cache import PostgresCachingEmbedder
+from starling.infra.embeddings.static_vectors import StaticEmbedder
 from starling.infra.postgres import availability
 from starling.infra.postgres.availability import WriteCheck
-from starling.infra.postgres.engine import changing, execute_autocommit, transaction
+from starling.infra.postgres.embeddings import EmbeddingRepository
+from starling.infra.postgres.engine import changing, execute_autocommit, open_engine, transaction
+from starling.infra.postgres.server_breakers import BreakerRepository
+from tests.support.gateway_harness import wait_for
 
 _FULL = """
 DO $$ BEGIN RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = '53100'; END $$"""
@@ -150,3 +160,34 @@ async def test_part_that_fails_while_others_work_keeps_the_outage_open(caplog: p
 
     assert lasts
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
+
+
+async def test_idle_process_finds_a_full_disk_by_its_own_check(
+    engine: AsyncEngine, full_disk: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    full_disk.setattr(availability, "_FRESH_SECONDS", 0.01)
+    full_disk.setattr(availability, "_IDLE_SECONDS", 0.02)
+
+    async with in_background(WriteCheck(engine).watch(), "watch-writes"):
+        await wait_for(lambda: "No space left on device" in caplog.text)
+
+
+async def test_parts_that_do_without_postgres_add_no_warning_to_that_of_the_outage(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    engine, embedder = open_engine("postgresql://nobody@127.0.0.1:1/none"), StaticEmbedder()
+    WriteCheck(engine)
+    breakers = ServerBreakers()
+    reports = BreakerReports(BreakerRepository(engine), "here", breakers)
+    with caplog.at_level(logging.INFO):
+        breakers.on_change("server")
+        await wait_for(lambda: "not told how calls of server server end" in caplog.text)
+        await LiveReview(ServerRepository(engine)).followed("server", "hash", Listed("", {}))
+        await PostgresCachingEmbedder(embedder, EmbeddingRepository(engine), lambda _: None).kept("a", ["text"])
+    await reports.stop()
+    await engine.dispose()
+
+    assert "can't be compared" in caplog.text
+    assert "can't be read" in caplog.text
+    warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert [record.name for record in warnings] == [_LOGGER]

@@ -194,7 +194,7 @@ INCOMPLETE = (
         "Write the annual report.",
         plans=(decision(task("t1", "generalist", "write it")),),
         agents={"t1": (NEVER,)},
-        limits={"run_seconds": 3},
+        limits={"run_seconds": 5},
         cause=cause(None, "run deadline", or_at=("t1",), never=("model failed", "model reached its time limit")),
     ),
     Story(

@@ -54,10 +54,10 @@ _OPTIONS: Final[Mapping[str, Mapping[str, Any]]] = {  # of servers that don't ju
     "desk": {**_READ, "tools": {"rate": {"cache_ttl": 300}}},
     "till": _UNSAFE,
     "vault": {**_UNSAFE, "approval": "unsafe"},
-    "bank": {**_UNSAFE, "timeout": 1.5},
-    "broker": {**_UNSAFE, "timeout": 1.5},
-    "slow": {**_READ, "timeout": 1.5},
-    "tide": {**_READ, "timeout": 1.5},
+    "bank": {**_UNSAFE, "timeout": 4},
+    "broker": {**_UNSAFE, "timeout": 4},
+    "slow": {**_READ, "timeout": 4},
+    "tide": {**_READ, "timeout": 4},
 }
 UNSAFE: Final = frozenset(name for name, options in _OPTIONS.items() if options["effect"] == "unsafe")
 _SWITCHED_OFF: Final = "lab"

@@ -7,11 +7,17 @@ from typing import Any
 
 import pytest
 
+from starling.infra.tracing import export
 from tests.support.model_server import ModelServer
 from tests.support.otlp_collector import Collector
 from tests.support.platform import Platform, ScriptedModel, Workbench, open_platform, running_workbench
 
 type Open = Callable[..., AbstractAsyncContextManager[Platform]]
+
+
+@pytest.fixture(autouse=True)
+def all_spans_are_delivered_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(export, "_FLUSH_SECONDS", 60)
 
 
 @pytest.fixture(scope="module")

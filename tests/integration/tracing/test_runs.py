@@ -163,7 +163,7 @@ async def test_spans_have_the_documented_attributes(opened: Open, script: Script
         LOOK_AT.format("shop"): "tool",
     }
     for span in collector.spans:
-        assert span.service == "starling"
+        assert span.resource["service.name"] == "starling"
         assert span["starling.session.id"] == "thread-7"
         assert span["starling.name"] == "run"
         assert span["tenant"] == "default"

@@ -80,12 +80,12 @@ def test_client_of_scores_starts_no_threads_and_no_tracer_provider() -> None:
     program = """
 import threading
 from opentelemetry import trace
+from tenacity import wait_none
 from starling.infra.tracing.destination import Destination
 from starling.infra.tracing.scores import ScoreClient, ScoreError
 from tests.integration.tracing.test_scores import SCORE
 
-client = ScoreClient(Destination("", langfuse="http://127.0.0.1:9"), timeout=1)
-client.hurry()
+client = ScoreClient(Destination("", langfuse="http://127.0.0.1:9"), timeout=1, pause=wait_none())
 try:
     client.send([SCORE])
 except ScoreError as error:

@@ -55,6 +55,7 @@ async def test_request_and_run_are_in_the_trace_of_the_caller_unless_that_is_mal
 ) -> None:
     caplog.set_level(logging.WARNING)
     monkeypatch.setenv("OTEL_SERVICE_NAME", "stars")
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment=night%20sky,service.name=other")
     script.run(decision(task("t1", BENCH)), t1=calls(("look", {"thing": "disk"})), qa=Answer("It is fine [1]."))
     (tmp_path / "server.py").write_text(SERVER)
     server = {"command": sys.executable, "args": [str(tmp_path / "server.py"), "stdio", "0"]}
@@ -78,7 +79,8 @@ async def test_request_and_run_are_in_the_trace_of_the_caller_unless_that_is_mal
     assert {span.kind for span in (call, *chats)} == {"CLIENT"}
     assert call["starling.output"] == header(call)
     assert {request.headers["traceparent"] for request in model.requests} == set(map(header, chats))
-    assert {span.service for span in collector.spans} == {"stars"}
+    named = [(span.resource["service.name"], span.resource["deployment.environment"]) for span in collector.spans]
+    assert set(named) == {("stars", "night sky")}
     assert not any(name.startswith("langfuse.") for span in collector.spans for name in span.attributes)
     assert not caplog.records
 

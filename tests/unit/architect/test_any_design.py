@@ -10,7 +10,7 @@ from architect.checks import DESIGN_RULES, WITHOUT_EXAMPLES, checked
 from architect.design.designer import design_team
 from starling.core.teams.building import BuildRequest
 from starling.core.tool_calls import Effect
-from tests.support.in_memory_build import InMemoryBuild, tool, world_of
+from tests.support.in_memory_build import InMemoryBuild, is_sound, tool, world_of
 
 TOOLS = (
     tool("time.now", "Tell the time"),
@@ -63,7 +63,7 @@ def test_any_document_is_a_sound_team_findings_gaps_or_a_question(answers: list[
     found = asyncio.run(design_team(BuildRequest(goal=goal), WORLD, None, run))
 
     assert found.spec or found.findings or found.missing or found.question
-    if found.is_sound and found.spec:
+    if found.spec and is_sound(found):
         rules = DESIGN_RULES if found.spec.examples else WITHOUT_EXAMPLES
         assert checked(found.spec, WORLD, rules) == []
         assert all(one.approval == "effects" for one in found.spec.members if "files.write_file" in one.tools)

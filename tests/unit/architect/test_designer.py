@@ -17,7 +17,7 @@ from starling.core.teams.building import BuildCase, BuildConstraints, BuildReque
 from starling.core.teams.spec import Criterion, TeamGrants, TeamLimits, TeamSpec
 from starling.core.teams.stars import Member, StarLimits, StarSpec
 from starling.core.tool_calls import Effect
-from tests.support.in_memory_build import InMemoryBuild, tool, world_of
+from tests.support.in_memory_build import InMemoryBuild, is_sound, tool, world_of
 
 TIME = tool("time.get_current_time", "Get the current time in a time zone", timezone={"type": "string"})
 DISK = tool("machine.disk_usage", "Show how full the disks of this machine are")
@@ -62,7 +62,7 @@ async def test_sound_answer_becomes_a_spec_with_ids_criteria_and_approval_of_its
     found, run = await designed(SOUND)
 
     assert found.spec
-    assert (found.is_sound, found.attempt, run.answers) == (True, 1, [])
+    assert (is_sound(found), found.attempt, run.answers) == (True, 1, [])
     assert [(one.name, one.approval) for one in found.spec.members] == [("watcher", "policy"), ("writer", "effects")]
     assert [(one.id, one.must_call) for one in found.spec.examples] == [
         ("example_1", ("machine.load",)),
@@ -88,7 +88,7 @@ async def test_designer_that_writes_no_examples_leaves_those_of_the_team_as_they
 
     assert first.spec
     assert changed.spec
-    assert (first.is_sound, changed.is_sound) == (True, True)
+    assert (is_sound(first), is_sound(changed)) == (True, True)
     (kept,) = changed.spec.examples
     assert (kept.input, kept.must_not_call, changed.spec.criteria) == (
         "Is it busy?",
@@ -143,7 +143,7 @@ async def test_design_and_checks_are_emitted_for_each_attempt() -> None:
 
     found, run = await designed(lacking, SOUND)
 
-    assert found.is_sound
+    assert is_sound(found)
     assert found.attempt == 2
     designs = [event for event in run.events if isinstance(event, Design)]
     checks = [event for event in run.events if isinstance(event, Checks)]
@@ -175,7 +175,7 @@ async def test_design_with_findings_after_two_repairs_is_given_up() -> None:
 
     found, run = await designed(lacking, lacking, lacking, SOUND)
 
-    assert (found.is_sound, found.attempt) == (False, 3)
+    assert (is_sound(found), found.attempt) == (False, 3)
     assert {one.rule for one in found.findings} == {"few_cases"}
     assert len(run.asked) == 3
 
@@ -183,7 +183,7 @@ async def test_design_with_findings_after_two_repairs_is_given_up() -> None:
 async def test_answer_that_breaks_the_format_of_specs_is_repaired() -> None:
     found, run = await designed({"name": "x", "purpose": "nothing"}, SOUND)
 
-    assert found.is_sound
+    assert is_sound(found)
     assert [one.rule for event in run.events if isinstance(event, Checks) for one in event.findings] == ["format"]
 
 
@@ -207,7 +207,7 @@ async def test_part_that_breaks_the_format_of_specs_is_a_finding_of_its_place(
     found, run = await designed({**SOUND, **wrong}, SOUND)
 
     first = next(event for event in run.events if isinstance(event, Checks))
-    assert found.is_sound
+    assert is_sound(found)
     assert first.findings[0].rule == "format"
     assert first.findings[0].path == path
 
@@ -218,7 +218,7 @@ async def test_blank_texts_of_a_design_are_taken_as_left_out() -> None:
 
     found, _ = await designed({**SOUND, "purpose": " ", "members": [blank, WRITER], "examples": examples})
 
-    assert found.is_sound
+    assert is_sound(found)
     assert found.spec
     assert (found.spec.purpose, found.spec.members[0].role, found.spec.members[0].goal) == (GOAL, "watcher", "watcher")
 
@@ -240,7 +240,7 @@ async def test_vague_goal_is_asked_about_once_and_designed_with_the_answer() -> 
 
     found, run = await designed(vague, SOUND, goal="Help me", reply="Watch the health of this machine")
 
-    assert found.is_sound
+    assert is_sound(found)
     assert run.questions == [("What should it do?", ["Watch", "Write"])]
     assert (told := section(run, "answer"))
     assert (told.text, told.attributes) == ("Watch the health of this machine", {"question": "What should it do?"})
@@ -288,7 +288,7 @@ async def test_missing_part_that_a_member_does_goes_back_once_and_then_the_membe
 
     checks = [[one.path for one in event.findings] for event in run.events if isinstance(event, Checks)]
     assert (checks, run.answers) == ([["missing"], []], [])
-    assert (found.is_sound, found.missing) == (True, ())
+    assert (is_sound(found), found.missing) == (True, ())
     assert [one.members for one in found.parts] == [("watcher",), ("writer",)]
 
 
@@ -318,7 +318,7 @@ async def test_part_that_the_search_doubts_goes_back_once_and_then_the_answer_co
     checks = [[one.rule for one in event.findings] for event in run.events if isinstance(event, Checks)]
     assert (checks, run.answers) == (rules, [])
     assert [one.part for one in found.missing] == missing
-    assert found.is_sound is not bool(missing)
+    assert is_sound(found) is not bool(missing)
 
 
 async def test_part_that_is_forgotten_beside_one_that_is_named_goes_back() -> None:
@@ -356,7 +356,7 @@ async def test_designed_name_that_looks_like_another_gets_a_suffix() -> None:
 async def test_designed_name_that_is_reserved_is_changed(name: str) -> None:
     found, _ = await designed({**SOUND, "name": name})
 
-    assert found.is_sound
+    assert is_sound(found)
 
 
 async def test_own_cases_are_examples_with_their_criteria() -> None:
@@ -366,7 +366,7 @@ async def test_own_cases_are_examples_with_their_criteria() -> None:
     found, _ = await designed(SOUND, cases=(case,))
 
     assert found.spec
-    assert found.is_sound
+    assert is_sound(found)
     added = found.spec.examples[-1]
     assert (added.id, added.input, added.must_call) == ("case_1", "How is the machine?", ("machine.load",))
     known = {one.id: one for one in found.spec.criteria}
@@ -388,7 +388,7 @@ async def test_servers_that_were_not_permitted_are_neither_shown_nor_used() -> N
 
     found, run = await designed(using_time, SOUND, constraints=allowed)
 
-    assert found.is_sound
+    assert is_sound(found)
     assert found.spec
     assert found.spec.limits.members == 3
     assert (candidates := section(run, "candidates", 0))
@@ -433,7 +433,7 @@ async def test_changed_team_keeps_its_name_limits_and_what_the_designer_does_not
     found, run = await designed(more, goal="Also tell the current time in a time zone", base=base)
 
     assert found.spec
-    assert found.is_sound
+    assert is_sound(found)
     assert (found.spec.name, found.spec.limits.seconds) == ("kept", 60.0)
     assert [(one.name, one.runtime) for one in found.spec.members] == [
         ("watcher", "native"),
@@ -458,7 +458,7 @@ async def test_changed_team_keeps_its_grants_and_gets_what_new_members_need() ->
     found, _ = await designed(more, goal="Also tell the current time in a time zone", base=base)
 
     assert found.spec
-    assert found.is_sound
+    assert is_sound(found)
     star = compile_team(found.spec, WORLD, creator=None, activator=None)
     assert [one.tools for one in star.members] == [("machine.load",), ("files.write_file",), ("time.get_current_time",)]
 
@@ -472,7 +472,7 @@ async def test_limits_of_a_changed_team_are_lowered_to_those_of_the_callers_runs
     found, _ = await designed(SOUND, base=base, world=world)
 
     assert found.spec
-    assert found.is_sound
+    assert is_sound(found)
     assert found.spec.limits == TeamLimits(seconds=300, iterations=3, tokens=5_000)
 
 

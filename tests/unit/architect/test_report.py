@@ -7,8 +7,8 @@ import pytest
 
 from architect.report import built_text, gap_text, proof_text, refused_text, untried_text
 from architect.team_store import PublishedVersion
-from starling.core.events.build_events import MissingPart
-from starling.core.teams.proofs import CaseReport, CriterionReport, PartReport, ProofReport, TrialCall, TrialRecord
+from starling.core.events.build_events import CriterionReport, MissingPart
+from starling.core.teams.proofs import CaseReport, PartReport, ProofReport, TrialCall, TrialRecord
 from starling.core.teams.spec import Finding
 from starling.core.tool_calls import AnswerSource
 from tests.support.team_specs import member, team_spec

@@ -143,7 +143,7 @@ async def test_run_of_an_earlier_version_gets_no_direct_agent() -> None:
 @pytest.mark.parametrize("source", ["service", "fallback"])
 async def test_fork_is_bound_by_what_a_service_decided_of_its_original(source: str) -> None:
     row = {"max_tokens": 50, "effects": ["read"], "direct_agent": "coder"}  # of a CODE_TASK
-    stored = GovernanceDecision.model_validate({"source": source, "row": row})
+    stored = GovernanceDecision.model_validate({"source": source, "row": row, "warning": "It is away."})
     table = GovernanceTable(modes={Mode.MODERATE: GovernanceRow(max_tokens=40)})
     original = {"governance": stored.model_dump(mode="json")}
 
@@ -151,6 +151,7 @@ async def test_fork_is_bound_by_what_a_service_decided_of_its_original(source: s
 
     assert (decided.source, decided.row.max_tokens, decided.row.effects) == (source, 40, (Effect.READ,))
     assert decided.row.direct_agent is None
+    assert decided.warning == ("It is away." if source == "fallback" else "")
 
 
 async def test_fork_with_another_request_is_decided_on_anew() -> None:

@@ -32,14 +32,19 @@ def test_secret_is_replaced_in_every_embedding(kind: str, embedding: str) -> Non
 
 
 async def test_cost_of_many_secrets_in_many_texts_grows_with_their_number() -> None:
-    secrets, seconds = KnownSecrets.of({"token": "tokentok"}), list[float]()
-    for count in (2_000, 16_000):
+    secrets = KnownSecrets.of({"token": "tokentok"})
+
+    async def seconds(count: int) -> float:
         begun = process_time()
         masked = await secrets.mask_all(["tokentok"] * count)
-        seconds.append(process_time() - begun)
+        took = process_time() - begun
         assert masked == [HIDDEN] * count
+        return took
 
-    assert seconds[1] < 24 * seconds[0]  # eight times the texts; each with each would be 64 times
+    # the least of three: processor time of other threads, and of a collection of garbage, counts too
+    few, many = [min([await seconds(count) for _ in range(3)]) for count in (2_000, 16_000)]
+
+    assert many < 24 * few  # eight times the texts; each with each would be 64 times
 
 
 @pytest.mark.parametrize("kind", SECRETS)

@@ -64,7 +64,7 @@ def test_variables_of_other_programs_are_ignored(monkeypatch: pytest.MonkeyPatch
         ({"bogus": 1}, "bogus in my.yaml: there is no such setting."),
         ({"port": "many"}, "port in my.yaml: must be a whole number"),
         ({"providers": {"mine": {}}}, "providers.mine.base_url in my.yaml: is missing"),
-        ({"log_level": "loud"}, "log_level in my.yaml: must be DEBUG"),
+        ({"log_level": "loud"}, "log_level in my.yaml: must be 'DEBUG'"),
         ({"approval": "sometimes"}, "approval in my.yaml: "),
     ],
 )

@@ -265,6 +265,18 @@ def test_migration_waits_for_nothing_that_the_kustomization_makes() -> None:
     assert spec["serviceAccountName"] == "default"
 
 
+def test_migration_is_a_hook_of_argo_cd_and_helm_and_each_job_gets_a_name_of_its_own() -> None:
+    assert {name: value for name, value in MIGRATE["metadata"].items() if name in ("name", "generateName")} == {
+        "generateName": "starling-migrate-"
+    }
+    assert MIGRATE["metadata"]["annotations"] == {
+        "argocd.argoproj.io/hook": "PreSync",
+        "argocd.argoproj.io/hook-delete-policy": "HookSucceeded",
+        "helm.sh/hook": "pre-install,pre-upgrade",
+        "helm.sh/hook-delete-policy": "hook-succeeded",
+    }
+
+
 def test_monitor_finds_the_services_of_both_jobs_by_their_ports() -> None:
     (monitor,) = OWN_KINDS
     wanted = monitor["spec"]["selector"]["matchLabels"]

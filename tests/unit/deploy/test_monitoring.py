@@ -2,6 +2,8 @@
 
 import json
 import re
+import shutil
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,52 @@ EXPRESSIONS = [rule["expr"] for rule in ALERTS] + [
     target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"]
 ]
 OF_TARGET = frozenset({"job", "instance"})  # labels that Prometheus adds
+# What Prometheus scrapes of each alert's series: an hour in which all is well, then one with the fault.
+FAULTS: dict[str, dict[str, str]] = {
+    "DatabaseUnavailable": {"starling_database_up": "1x60 0x60"},
+    "ProcessMissing": {'up{job="starling-worker",instance="w"}': "1x60 0x60"},
+    "NoApi": {'up{job="starling-api"}': "1x60 0x60"},
+    "NoWorker": {'up{job="starling-worker"}': "1x60 stale"},
+    "ProcessRestarts": {'process_start_time_seconds{job="starling-api",instance="a"}': "7x60 8+1x60"},
+    "QueueWaits": {"starling_oldest_queued_seconds": "30x60 31x60"},
+    "InterruptsOld": {
+        'starling_open_interrupts{age="day"}': "9x120",
+        'starling_open_interrupts{age="week"}': "0x60 1x60",
+    },
+    "RunsParked": {'starling_runs_ended_total{status="parked"}': "0x60 1+1x60"},
+    "RunsFail": {
+        'starling_runs_ended_total{status="failed"}': "0+1x60 60+3x60",
+        'starling_runs_ended_total{status="succeeded"}': "0+10x120",
+    },
+    "ServerUnavailable": {
+        'starling_tool_calls_total{server="s",outcome="server_unavailable"}': "0+2x60 120+3x60",
+        'starling_tool_calls_total{server="s",outcome="ok"}': "0+9x120",
+    },
+    "BreakerOpen": {'starling_server_breakers_open{server="s"}': "0x60 1x60"},
+    "ServerCrashes": {'starling_server_failures_total{server="s"}': "0x60 1+1x60"},
+    "ModelFails": {
+        'starling_model_calls_total{model="m",outcome="llm_server_error"}': "0+1x60 60+3x60",
+        'starling_model_calls_total{model="m",outcome="ok"}': "0+10x120",
+        'starling_model_calls_total{model="m",outcome="cancelled"}': "0+10x120",
+    },
+    "ApiFails": {
+        'starling_http_requests_total{route="/v1/runs",status="503"}': "0x60 0+1x60",
+        'starling_http_requests_total{route="/v1/runs",status="200"}': "0+10x120",
+        'starling_http_requests_total{route="/ready",status="503"}': "0+99x120",
+    },
+    "FlushesSlow": {
+        'starling_flush_seconds_bucket{le="0.25"}': "0+100x60 6000+98x60",
+        'starling_flush_seconds_bucket{le="1"}': "0+100x120",
+        'starling_flush_seconds_bucket{le="+Inf"}': "0+100x120",
+    },
+    "EpochBehind": {
+        "starling_epoch": "7x60 8x60",
+        'starling_known_epoch{instance="w"}': "7x120",
+        'starling_known_epoch{instance="v"}': "7x60 8x60",
+        'starling_known_epoch{instance="a"}': "0x120",
+    },
+    "FilesNearlyUsedUp": {'process_open_fds{instance="a"}': "80x60 81x60", 'process_max_fds{instance="a"}': "100x120"},
+}
 UNFINISHED = {status.value for status in RunStatus if not status.terminal}
 
 
@@ -141,6 +189,34 @@ def test_alert_names_only_labels_of_its_result_and_commands_that_exist(rule: dic
     for command in re.findall(r"`starling ([^`]+)`", texts):
         words = re.sub(r"\{\{.*?\}\}", "name", command).split()
         parse_command(words if words[:2] != ["run", "explain"] else [*words, "id"])
+
+
+@pytest.mark.skipif(not shutil.which("promtool"), reason="promtool is missing: `apt-get install prometheus`")
+def test_prometheus_fires_each_alert_during_its_fault_and_not_before(tmp_path: Path) -> None:
+    def fires(alert: str, at: str, *found: dict[str, Any]) -> dict[str, Any]:
+        query = f'count(ALERTS{{alertname="{alert}",alertstate="firing"}})'
+        return {"expr": query, "eval_time": at, "exp_samples": list(found)}
+
+    tests = [
+        {
+            "interval": "1m",
+            "input_series": [{"series": series, "values": values} for series, values in FAULTS[name].items()],
+            "promql_expr_test": [
+                fires(rule["alert"], "59m"),
+                fires(rule["alert"], "90m", {"labels": "{}", "value": 1}),
+            ],
+        }
+        for rule in ALERTS
+        for name in [rule["alert"].removeprefix("Starling")]
+    ]
+    document = {"rule_files": [str(DEPLOY / "prometheus/alerts.yaml")], "evaluation_interval": "1m", "tests": tests}
+    (tmp_path / "test.yaml").write_text(yaml.safe_dump(document))
+
+    done = subprocess.run(
+        ["promtool", "test", "rules", tmp_path / "test.yaml"], check=False, capture_output=True, text=True
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_alert_names_are_unique() -> None:

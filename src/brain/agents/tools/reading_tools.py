@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from brain.agents.tools.toolbox import Toolbox, not_made
 from brain.agents.turn.agent_runtime import TaskExecution
 from brain.state import ArtifactRecord
 from starling.core.artifacts import READ_ARTIFACT, ArtifactStore
+from starling.core.closed_document import ClosedDocument
 from starling.core.errors import DatabaseUnavailableError, NotFoundError
 from starling.core.json import JsonObject
 from starling.core.llm import ToolSpec
@@ -40,9 +41,7 @@ _CONTEXT_CHARS = 80  # on each side of a match
 _SHORTEST_PREFIX = 8  # of an id
 
 
-class _ArtifactRequest(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class _ArtifactRequest(ClosedDocument):
     artifact: str = ""
     offset: int = Field(default=0, ge=0)
     length: int | None = Field(default=None, ge=1)
@@ -150,9 +149,7 @@ READ_RESOURCE_SPEC: Final = ToolSpec(
 )
 
 
-class _ResourceRequest(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class _ResourceRequest(ClosedDocument):
     uri: str = Field(min_length=1, max_length=10_000)
 
 

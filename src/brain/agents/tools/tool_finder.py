@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from brain.agents.tools.toolbox import Toolbox, not_made
 from brain.agents.turn.agent_runtime import TaskExecution
 from brain.registry.card_text import shortened
 from brain.retrieval.agent_finder import AgentFinder
+from starling.core.closed_document import ClosedDocument
 from starling.core.json import JsonObject
 from starling.core.llm import ToolSpec
 from starling.core.tool_calls import Observation
@@ -29,9 +30,7 @@ _FOUND: Final = 10  # by one call
 _DESCRIPTION_CHARS: Final = 100
 
 
-class _FindRequest(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class _FindRequest(ClosedDocument):
     query: str = Field(min_length=1, max_length=1_000)
 
 

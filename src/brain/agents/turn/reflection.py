@@ -149,7 +149,8 @@ class ReviewPolicies:
     def of_task(cls, execution: TaskExecution) -> "ReviewPolicies":
         """Return the policies for the task of an agent."""
         card, context = execution.card, execution.context
-        demanded = card.config is not None and card.config.demands_review
+        config = card.config
+        demanded = config is not None and (config.enable_self_reflection or config.reflection_agent_id is not None)
         return cls(context.allowance.review, card.reflect, context.run.config.reflect, demanded)
 
     def policy(self, tool: ReviewPolicy | None = None) -> ReviewPolicy:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Annotated, Final, Literal, NoReturn, Self, cast
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints, ValidationError, model_validator
+from pydantic import Field, JsonValue, StringConstraints, ValidationError, model_validator
 
 from brain.registry.cards import AgentKind
 from brain.skills.repository import MOST_MERGED
@@ -19,6 +19,7 @@ from brain.skills.skill import (
     is_slot,
     nested_values,
 )
+from starling.core.closed_document import ClosedDocument
 from starling.core.errors import InvalidRequestError
 from starling.core.json import Json, JsonObject, storable, strings_in
 from starling.core.text_screening import suspicion
@@ -34,10 +35,8 @@ type _Text = Annotated[str, StringConstraints(min_length=1, max_length=2 * TASK_
 type _Name = Annotated[str, StringConstraints(min_length=1, max_length=500)]
 
 
-class SkillCallDocument(BaseModel):
+class SkillCallDocument(ClosedDocument):
     """A call: each value of its arguments is a constant or a slot, `{slot, from, example}`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     tool: _Name
     arguments: dict[str, JsonValue]
@@ -50,10 +49,8 @@ class SkillCallDocument(BaseModel):
         return self
 
 
-class SkillDocument(BaseModel):
+class SkillDocument(ClosedDocument):
     """A skill without what belongs to one tenant alone: its id, its runs, its record, its vectors."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     format: Literal["starling.skill"]
     version: Literal[1]
@@ -65,9 +62,9 @@ class SkillDocument(BaseModel):
     tools: Annotated[dict[_Name, _Name], Field(description="The hash of the definition of each tool of its calls.")]
     agent_kind: AgentKind
     agent: _Name
-    examples: Annotated[
-        list[_Text], Field(max_length=MOST_MERGED, description="Further tasks that the calls solved.")
-    ] = []
+    examples: list[_Text] = Field(
+        default=[], max_length=MOST_MERGED, description="Further tasks that the calls solved."
+    )
 
     @model_validator(mode="after")
     def _tools_are_those_of_the_calls(self) -> Self:

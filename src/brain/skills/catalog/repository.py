@@ -3,20 +3,20 @@
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
 from sqlalchemy import RowMapping, Select, Text, cast, delete, func, or_, select, text, update
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from brain.skills.repository import STORE, NewSkill
 from brain.skills.skill import Provenance, SkillState, StoredSkill, call_from_json
 from starling.core.errors import ConflictError, NotFoundError
 from starling.core.json import storable
-from starling.infra.postgres.engine import INDEXES_ONLY, changing, reading
+from starling.infra.postgres.engine import INDEXES_ONLY, Repository
 from starling.infra.postgres.tables.registry import skills
 
 _REMEDY: Final = "`GET /v1/skills` and `starling skill list` show the skills of your tenant."
@@ -70,14 +70,11 @@ class ImportedSkill:
 _ALL: Final = SkillFilter()
 
 
-class SkillCatalog:
+class SkillCatalog(Repository):
     """Skills of one tenant at a time. What takes a connection is part of its caller's transaction.
 
     Those that are merged into another skill are its further tasks. Raises DatabaseUnavailableError.
     """
-
-    def __init__(self, engine: AsyncEngine) -> None:
-        self._engine = engine
 
     async def latest(self, tenant: str, *, limit: int, which: SkillFilter = _ALL) -> Sequence[StoredSkill]:
         """Return the latest skills, newest first."""
@@ -112,13 +109,9 @@ class SkillCatalog:
     @asynccontextmanager
     async def _reading(self) -> AsyncGenerator[AsyncConnection]:
         """Yield a connection whose queries read no row of other tenants."""
-        async with reading(self._engine) as connection:
+        async with self.reading() as connection:
             await connection.execute(text(INDEXES_ONLY))
             yield connection
-
-    def changing(self) -> AbstractAsyncContextManager[AsyncConnection]:
-        """Return a connection for one transaction, committed at the end."""
-        return changing(self._engine)
 
     async def locked(self, connection: AsyncConnection, tenant: str, skill_id: str) -> StoredSkill:
         """Lock and return a skill until the transaction ends. Raises NotFoundError."""

@@ -50,38 +50,39 @@ class ConsoleSessions:
         if caller.keyless:
             raise ForbiddenError("A request without a key can't begin a session.", LOCAL_REMEDY)
         code = secrets.token_urlsafe(_SECRET_BYTES)
-        return ConsoleCode(code, await self._repository.add("code", _hash(code), caller, _CODE_LIFETIME))
+        return ConsoleCode(code, await self._repository.add("code", hash_of(code), caller, _CODE_LIFETIME))
 
     async def begin(self, code: str, admin: Callable[[], Principal]) -> ConsoleSession:
         """Begin the session of a code, which is used up. `admin` as in `authenticate`. Raises UnauthorizedError."""
-        key_id = await self._repository.take_code(_hash(code))
+        key_id = await self._repository.take_code(hash_of(code))
         if key_id is None:
             raise UnauthorizedError("The code was used already, or is older than 60 seconds.", _REMEDY)
         caller = await self._principal(key_id, admin)
         token = PREFIX + secrets.token_urlsafe(_SECRET_BYTES)
-        return ConsoleSession(token, await self._repository.add("session", _hash(token), caller, _LIFETIME))
+        return ConsoleSession(token, await self._repository.add("session", hash_of(token), caller, _LIFETIME))
 
     async def authenticate(self, token: str, admin: Callable[[], Principal]) -> Principal:
         """Return the caller of a session. `admin` returns the admin of the machine, or refuses where none may call.
 
         Raises UnauthorizedError.
         """
-        key_id = await self._repository.key_of(_hash(token))
-        if key_id is None:
+        if (session := await self._repository.session(hash_of(token))) is None:
             raise UnauthorizedError("The session has ended.", _REMEDY)
-        return await self._principal(key_id, admin)
+        return await self._principal(session[0], admin)
 
     async def ends_at(self, token: str) -> datetime | None:
         """Return when a session ends, None for a token that is none."""
-        return await self._repository.ends_at(_hash(token))
+        session = await self._repository.session(hash_of(token))
+        return session and session[1]
 
     async def end(self, token: str) -> None:
         """End a session; one that has ended stays so."""
-        await self._repository.end(_hash(token))
+        await self._repository.end(hash_of(token))
 
     async def _principal(self, key_id: str, admin: Callable[[], Principal]) -> Principal:
         return (await self._active_key(key_id)).principal if key_id else admin()
 
 
-def _hash(text: str) -> bytes:
-    return hashlib.sha256(text.encode()).digest()
+def hash_of(secret: str) -> bytes:
+    """Hash with SHA-256: a slow hash is of no use, as 256 random bits cannot be guessed."""
+    return hashlib.sha256(secret.encode()).digest()

@@ -1,7 +1,6 @@
 """API keys: creating, checking and revoking them; requests end when their key is revoked or expires."""
 
 import asyncio
-import hashlib
 import hmac
 import json
 import re
@@ -14,8 +13,7 @@ from functools import partial
 from typing import Final
 from uuid import UUID
 
-from starling.app.access.console_sessions import ConsoleSessions
-from starling.core.background_tasks import in_background
+from starling.app.access.console_sessions import ConsoleSessions, hash_of
 from starling.core.clock import Clock
 from starling.core.errors import (
     DatabaseUnavailableError,
@@ -61,7 +59,7 @@ class KeyService:
         key_id, secret = new_id(), secrets.token_urlsafe(_SECRET_BYTES)
         self._any_active = None
         check = partial(_check_maker, caller, spec, self._clock.now())
-        made = await self._repository.create(key_id, _hash(secret), spec, actor, check)
+        made = await self._repository.create(key_id, hash_of(secret), spec, actor, check)
         return made, f"sk-starling-{UUID(key_id).hex}-{secret}"
 
     async def every(self, caller: Principal, tenant: str | None = None) -> Sequence[ApiKey]:
@@ -83,7 +81,7 @@ class KeyService:
         if parts is None:
             remedy = "Keys begin with sk-starling-; `starling key create` makes one."
             raise UnauthorizedError("The bearer token is not a Starling key.", remedy)
-        return (await self.of_id(str(UUID(parts[1])), _hash(parts[2]))).principal
+        return (await self.of_id(str(UUID(parts[1])), hash_of(parts[2]))).principal
 
     async def of_id(self, key_id: str, secret_hash: bytes | None = None) -> ApiKey:
         """Return an active key, if its secret has this hash or none is given. Raises as `authenticate`."""
@@ -104,7 +102,7 @@ class KeyService:
         """Return whose key this was when this process last read it, None where it was not active or never read."""
         parts = _KEY.fullmatch(key)
         _, found = self._found.get(str(UUID(parts[1])), (0.0, None)) if parts else (0.0, None)
-        if not parts or not found or found[0].state != "active" or not hmac.compare_digest(found[1], _hash(parts[2])):
+        if not parts or not found or found[0].state != "active" or not hmac.compare_digest(found[1], hash_of(parts[2])):
             return None
         return found[0].principal
 
@@ -125,7 +123,7 @@ class KeyService:
 
 
 class RevocationWatcher:
-    """The requests that are being served, by key. Opened by `watch_revocations`."""
+    """The requests that are being served, by key."""
 
     def __init__(self, keys: KeyService) -> None:
         self._keys = keys
@@ -164,19 +162,6 @@ class RevocationWatcher:
                 for key_id in in_use - await self._keys.active(in_use):
                     for lifetime in self._serving.pop(key_id):
                         lifetime.reschedule(0)  # in the past: it ends now
-
-
-@asynccontextmanager
-async def watch_revocations(keys: KeyService) -> AsyncGenerator[RevocationWatcher]:
-    """Yield the watcher; it checks keys for as long as the context lasts."""
-    revocations = RevocationWatcher(keys)
-    async with in_background(revocations.watch(), "watch-keys"):
-        yield revocations
-
-
-def _hash(secret: str) -> bytes:
-    """Hash with SHA-256: a slow hash is of no use, as 256 random bits cannot be guessed."""
-    return hashlib.sha256(secret.encode()).digest()
 
 
 def _check_maker(caller: Principal, spec: KeySpec, now: datetime, own: ApiKey | None) -> None:

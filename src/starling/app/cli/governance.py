@@ -8,8 +8,8 @@ import typer
 from starling.app.cli.options import Json
 from starling.app.cli.platform import late_imports
 from starling.app.cli.platform.connection import connection_of
-from starling.app.cli.terminal.governance_text import bounds_text, value_text
-from starling.app.cli.terminal.output import print_json, print_line, print_list
+from starling.app.cli.terminal.formats import bound_text, bounds_text
+from starling.app.cli.terminal.output import print_json, print_line, print_table
 from starling.core.errors import ConfigurationError
 
 _PATH: Final = "/v1/governance"
@@ -36,14 +36,7 @@ def show(
         return
     whose = f" for the tenant {tenant}" if tenant else ""
     print_line(f"Epoch {found['epoch']} allows{whose}, within the limits of the platform and of a request:")
-    rows = [(cell, row) for cell, row in found["cells"].items()]
-    print_list(
-        rows,
-        ("MODE/CHANNEL", "BOUNDS"),
-        lambda row: (row[0], bounds_text(row[1]) or "–"),
-        empty="",
-        as_json=False,
-    )
+    print_table(("MODE/CHANNEL", "BOUNDS"), [(cell, bounds_text(row) or "–") for cell, row in found["cells"].items()])
 
 
 @app.command()
@@ -69,10 +62,10 @@ def check(
         print_json(found)
     else:
         changes = found["changes"]
-        said = f"A reload would change of epoch {found['epoch']}:" if changes else "Nothing to change:"
-        print_line(said if changes else f"{said} epoch {found['epoch']} has the same table.")
+        same = f"Nothing to change: epoch {found['epoch']} has the same table."
+        print_line(f"A reload would change of epoch {found['epoch']}:" if changes else same)
         for place, one in changes.items():
-            print_line(f"  ~ {place}: {value_text(one['before'])} → {value_text(one['after'])}")
+            print_line(f"  ~ {place}: {bound_text(one['before'])} → {bound_text(one['after'])}")
         for text in found["warnings"]:
             print_line(f"  ! {text}", "yellow")
     if found["faults"]:

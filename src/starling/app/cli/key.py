@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
-from operator import itemgetter
 from typing import Annotated, Final
 
 import typer
@@ -104,8 +103,8 @@ def revoke(
     settings = settings_of(context)
 
     async def end(storage: Storage) -> ApiKey:
-        rows = [{"id": row.id, "name": row.name} for row in await storage.keys.every(HOST_ADMIN)]
-        found = find_id("key", key, partial(ending_in, rows), described=itemgetter("name"), remedy=_REMEDY)
+        ids = [row.id for row in await storage.keys.every(HOST_ADMIN)]
+        found = find_id("key", key, partial(ending_in, ids), remedy=_REMEDY)
         return await storage.keys.revoke(HOST_ADMIN, found, Actor.local("cli"))
 
     row = run_with(open_storage(settings, find_database(settings)), end)

@@ -1,9 +1,12 @@
 """Options and arguments that commands share."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from starling.core.errors import InvalidRequestError
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 JsonEvents = Annotated[bool, typer.Option("--json", help="Print each event as a line of JSON.")]
@@ -22,3 +25,10 @@ Port = Annotated[int | None, typer.Option(help="The port to listen on; 0 takes a
 McpConfig = Annotated[
     Path | None, typer.Option(help="An mcpServers file; default: STARLING_MCP_CONFIG, then mcp.json in this folder.")
 ]
+
+
+def split_pairs(values: Sequence[str], form: str) -> dict[str, str]:
+    """Return the values of an option by their keys; `form` is like `--set KEY=VALUE`. Raises InvalidRequestError."""
+    if wrong := [value for value in values if "=" not in value]:
+        raise InvalidRequestError(f"{wrong[0]!r} has no `=`.", f"Write {form}.")
+    return dict(value.split("=", 1) for value in values)

@@ -1,13 +1,17 @@
-"""A service's process: what others may read of it, when it collects garbage, how long its start takes."""
+"""A service's process: what others may read of it, when it collects garbage, how its start and its checks go."""
 
 import ctypes
 import gc
 import sys
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from typing import Final
 
 import psutil
+
+from starling.app.cli.lazy_commands import import_quietly
+from starling.core.diagnostics import Diagnostic
+from starling.core.settings.schema import Settings
 
 _PR_SET_DUMPABLE: Final = 4
 
@@ -38,6 +42,11 @@ def freeze_startup_objects() -> None:
     gc.freeze()
     gc.set_threshold(10_000, 20, 50)
     gc.enable()
+
+
+async def run_checks(settings: Settings) -> Sequence[Diagnostic]:
+    """Run the checks of the doctor, whose modules a service imports once they are asked for."""
+    return await import_quietly("starling.app.doctor.runner").run_checks(settings)
 
 
 class StartTimes:

@@ -11,10 +11,9 @@ import typer
 from uvicorn.loops.auto import auto_loop_factory
 
 from starling.app.access.local_token import local_token
-from starling.app.cli.doctor_checks import checks_of
 from starling.app.cli.options import Host, Port
 from starling.app.cli.platform.command_settings import service_settings_of
-from starling.app.cli.process_setup import finish_start, forbid_inspection
+from starling.app.cli.process_setup import finish_start, forbid_inspection, run_checks
 from starling.app.cli.signals import run_until_stopped
 from starling.app.cli.stop_signals import treat_sigterm_as_success
 from starling.app.cli.terminal.output import print_result
@@ -60,7 +59,7 @@ async def _run(settings: Settings, database: Database, listener: socket.socket, 
         access = await stack.enter_async_context(open_access_control(settings, storage.keys, token))
         loader = await stack.enter_async_context(open_loader(settings, storage))
         api = make_app(storage, version("starling-swarm"), access, settings.limits.input_chars, loader.routes)
-        state_of(api).checks = partial(checks_of, settings)
+        state_of(api).checks = partial(run_checks, settings)
         address = await stack.enter_async_context(serving(api, listener))
         await stack.enter_async_context(in_background(finish_start(loader.load()), "finish-start"))
         text = f"Starling's API listens on {address}. Runs are worked on by `starling worker`. Ctrl-C stops it."

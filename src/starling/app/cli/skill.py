@@ -1,15 +1,13 @@
 """`starling skill`: list, show and search skills; retire, restore, delete, export and import them."""
 
 import sys
-from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import typer
 
 from starling.app.cli.completion import SKILLS
-from starling.app.cli.id_name import LISTED, find_id
+from starling.app.cli.id_name import find_id
 from starling.app.cli.options import Best, Full, Json, Latest, Reason, Tenant, Utc
 from starling.app.cli.platform.connection import connection_of
 from starling.app.cli.terminal.formats import moment, short_ids
@@ -36,20 +34,11 @@ _PAGE: Final = 200
 _TEMPLATE_CHARS: Final = 80
 _IMPORT_SECONDS: Final = 600.0
 _REMEDY: Final = "`starling skill list` shows the ids."
-
-
-class State(StrEnum):
-    """The states of skills."""
-
-    ACTIVE = "active"
-    SUSPENDED = "suspended"
-    RETIRED = "retired"
-    QUARANTINED = "quarantined"
-
-
 _ID: Final = "Its id, or at least 4 characters of its end."
 _Skill = Annotated[str, typer.Argument(help=_ID, autocompletion=SKILLS)]
-_State = Annotated[State | None, typer.Option(help="Only skills in this state.")]
+_State = Annotated[
+    Literal["active", "suspended", "retired", "quarantined"] | None, typer.Option(help="Only skills in this state.")
+]
 _Agent = Annotated[str | None, typer.Option(help="Only skills of this agent's tasks.")]
 
 
@@ -70,7 +59,7 @@ def list_skills(  # noqa: PLR0913, PLR0917 - its options
     as_json: Json = False,
 ) -> None:
     """List the latest skills with their record. Other commands take the short ids shown here."""
-    query = {"state": state and state.value, "agent": agent}
+    query = {"state": state, "agent": agent}
     found = list(connection_of(context).api(tenant).pages(_PATH, "skills", query, most=_PAGE, limit=limit))
     ids = [skill["id"] for skill in found]
     shown = dict(zip(ids, ids if full else short_ids(ids), strict=True))
@@ -192,7 +181,7 @@ def export(
     tenant: Tenant = DEFAULT_TENANT,
 ) -> None:
     """Write skills as JSON lines: active and suspended ones, or those of the chosen state."""
-    query = {"state": state and state.value, "agent": agent}
+    query = {"state": state, "agent": agent}
     api = connection_of(context).api(tenant)
     content = escaped(api.send("GET", f"{_PATH}/export", query=query, seconds=_IMPORT_SECONDS).text)
     if file is None:
@@ -230,13 +219,10 @@ def import_skills(
 def _path(api: Api, name: str) -> str:
     """Return the path of the skill that a command names. Raises InvalidRequestError, NotFoundError."""
 
-    def ending_in(ending: str) -> Sequence[Document]:
-        return api.get(_PATH, ending=ending, limit=LISTED + 1)["skills"]
+    def ending_in(ending: str) -> list[str]:
+        return [skill["id"] for skill in api.get(_PATH, ending=ending, limit=2)["skills"]]
 
-    def described(skill: Document) -> str:
-        return f"{skill['state']}: {one_line(skill['template'], _TEMPLATE_CHARS)}"
-
-    return path_of("skills", find_id("skill", name, ending_in, described=described, remedy=_REMEDY))
+    return path_of("skills", find_id("skill", name, ending_in, remedy=_REMEDY))
 
 
 def _print_changed(skill: Document, *, as_json: bool) -> None:

@@ -1,7 +1,6 @@
 """`starling switch`: kill switches for servers, agents and tenants."""
 
-from enum import StrEnum
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import typer
 
@@ -20,17 +19,7 @@ _LISTED: Final = {
     "agent": "`starling agent list` shows all, with `--tenant` those of a tenant.",
     "tenant": "`starling key list` shows who has a key.",
 }
-
-
-class Kind(StrEnum):
-    """What can be switched off."""
-
-    SERVER = "server"
-    AGENT = "agent"
-    TENANT = "tenant"
-
-
-_Kind = Annotated[Kind, typer.Argument(help="What to switch.")]
+_Kind = Annotated[Literal["server", "agent", "tenant"], typer.Argument(help="What to switch.")]
 _Name = Annotated[str, typer.Argument(help="Its name; the tenant * means all tenants.")]
 _Owner = Annotated[str, typer.Option("--tenant", help="The tenant for which an agent or server is off; default: all.")]
 
@@ -58,7 +47,7 @@ def off(
     context: typer.Context, kind: _Kind, name: _Name, reason: Reason, tenant: _Owner = SHARED, as_json: Json = False
 ) -> None:
     """Stop all tool calls of a server, an agent or a tenant, within two seconds and in every run."""
-    body = {"kind": kind.value, "name": name, "tenant": tenant, "reason": reason}
+    body = {"kind": kind, "name": name, "tenant": tenant, "reason": reason}
     switch = connection_of(context).api().put(_PATH, body)
     missing = switch.pop("missing")
     print_result(switch, outcome_text(kind, name, tenant, "switched off"), as_json=as_json)
@@ -73,14 +62,14 @@ def off(
 @app.command()
 def on(context: typer.Context, kind: _Kind, name: _Name, tenant: _Owner = SHARED, as_json: Json = False) -> None:
     """Allow tool calls again."""
-    connection_of(context).api().delete(_PATH, kind=kind.value, name=name, tenant=tenant)
-    switched = {"kind": kind.value, "name": name, "tenant": name if kind is Kind.TENANT else tenant}
+    connection_of(context).api().delete(_PATH, kind=kind, name=name, tenant=tenant)
+    switched = {"kind": kind, "name": name, "tenant": name if kind == "tenant" else tenant}
     print_result(switched, outcome_text(kind, name, tenant, "switched on again"), as_json=as_json)
 
 
-def outcome_text(kind: Kind, name: str, tenant: str, what: str) -> str:
+def outcome_text(kind: str, name: str, tenant: str, what: str) -> str:
     """Return a sentence that says what happened to a target."""
-    if kind is Kind.TENANT and name == SHARED:
+    if kind == "tenant" and name == SHARED:
         return f"Tool calls of all tenants are {what}."
-    whose = "" if kind is Kind.TENANT or tenant == SHARED else f" of tenant {tenant}"
-    return f"The {kind.value} {name}{whose} is {what}."
+    whose = "" if kind == "tenant" or tenant == SHARED else f" of tenant {tenant}"
+    return f"The {kind} {name}{whose} is {what}."

@@ -9,8 +9,7 @@ from importlib.metadata import version
 from uvicorn.loops.auto import auto_loop_factory
 
 from starling.app.access.local_token import local_token
-from starling.app.cli.doctor_checks import checks_of
-from starling.app.cli.process_setup import StartTimes, finish_start
+from starling.app.cli.process_setup import StartTimes, finish_start, run_checks
 from starling.app.cli.signals import drain_on_sigterm, run_until_stopped
 from starling.app.cli.terminal.output import progress
 from starling.app.cli.terminal.startup_report import Started, report
@@ -63,7 +62,7 @@ async def _run(
             )
             input_chars = settings.limits.input_chars
             api = make_app(storage, version("starling-swarm"), access, input_chars, loader.routes)
-            state_of(api).checks = partial(checks_of, settings)
+            state_of(api).checks = partial(run_checks, settings)
             address = await stack.enter_async_context(serving(api, listener))
             stack.enter_context(published_address(settings, address))
         times.end("API")

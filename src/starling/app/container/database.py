@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pydantic import SecretStr
 
 from starling.core.errors import DatabaseUnavailableError
+from starling.core.outages import Outage
 from starling.core.settings.schema import Settings
 from starling.infra.postgres.embedded.server import EmbeddedPostgres, attach
 from starling.infra.postgres.engine import connected
@@ -67,14 +68,16 @@ async def wait_for_database(database: Database, seconds: float) -> None:
     """
     clock = asyncio.get_running_loop().time
     until, pause = clock() + seconds, _FIRST_PAUSE_SECONDS
+    outage = Outage(_log, f"Waiting for Postgres, {seconds:g} s at most", "Postgres answers", clock)
     while True:
         try:
             async with connected(database.direct_url):
+                outage.recovered()
                 return
         except DatabaseUnavailableError as error:
             if (left := until - clock()) <= 0:
                 raise
-            _log.warning("%s Waiting for it, %.0f s at most.", error.message, left)
+            outage.failed(error.message)
         await asyncio.sleep(min(pause, left))
         pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 

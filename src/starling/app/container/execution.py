@@ -13,7 +13,6 @@ from brain.lifecycle.active_runs import ActiveRuns
 from brain.lifecycle.finalization import RunFinalizer
 from brain.skills.embedding_upkeep import SkillUpkeep
 from starling.app.container.servers import Servers
-from starling.app.runs.cancellation import CancellationListener
 from starling.app.services import Services
 from starling.app.telemetry.instrumentation import MeasuredModels, MeasuredRuns, MeasuredTools
 from starling.app.telemetry.outbox_relay import relay_outbox
@@ -46,10 +45,9 @@ async def open_brain(
 ) -> AsyncGenerator[Brain]:
     """Open models and traces; runs of this process that are cancelled are among the `active` ones."""
     storage, runs, limits, metrics = services.storage, services.runs, settings.limits, services.storage.metrics.metrics
-    cancelled = CancellationListener(runs.cancellation.repository, active)
     async with (
         open_models(settings) as models,
-        cancelled.listening(storage.hub),
+        in_background(runs.cancellation.listen(storage.hub, active), "follow-cancellations"),
         open_brainstem(settings) as brainstem,
     ):
         yield Brain(
@@ -102,7 +100,7 @@ async def open_execution(
         seconds = settings.limits.lease_seconds
         renewer = LeaseRenewer(storage.direct_url, lease_seconds=seconds)
         if settings.skills and services.retrieval.embedder is not None:
-            upkeep = SkillUpkeep(storage.direct_url, services.retrieval.embedder)
+            upkeep = SkillUpkeep(storage.direct_url, services.retrieval.embedder, on_failure=storage.writes.failed)
             await stack.enter_async_context(in_background(upkeep.repeat(), "skill-upkeep"))
         heartbeat = Heartbeat(renewer, seconds, active.cancel, storage.writes.outage)
         yield Execution(brain, Worker(runs.queue, runs.leases, heartbeat, work, settings.limits, draining))

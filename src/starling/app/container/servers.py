@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import AsyncGenerator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -19,9 +19,9 @@ from starling.app.access.kill_switches import KillSwitchCache
 from starling.app.access.local_token import read_token
 from starling.app.container.configuration import private_files, server_variables, servers_of_settings
 from starling.app.registry.epoch_follower import EpochFollower
-from starling.app.registry.epoch_publisher import EpochPublisher, as_it_is
+from starling.app.registry.epoch_publisher import EpochPublisher
 from starling.app.registry.file_watcher import FileWatcher
-from starling.app.registry.governance import unknown_names, with_governance
+from starling.app.registry.governance import unknown_names
 from starling.app.registry.service import RegistryService
 from starling.app.storage import Storage
 from starling.core.background_tasks import in_background
@@ -54,25 +54,25 @@ async def open_servers(settings: Settings, storage: Storage, connect: Connect) -
         publisher.prompts = await storage.prompts.at_start()
         for fault in publisher.prompts.faults.values():
             _log.warning("a prompt keeps its text: %s", fault)
-        if settings.governance is not None:
-            publisher.governed = partial(with_governance, table=settings.governance)
+        publisher.governance, publisher.checked = settings.governance, False
         servers = ServerRepository(storage.engine, publisher)
         gateway, halts = await stack.enter_async_context(open_tools(settings, storage, servers, connect))
-        watching: AbstractAsyncContextManager[None] = nullcontext()
+        watcher = None
         if settings.mcp_config is not None and settings.watch_mcp_config:  # its content now is taken as loaded
-            watching = FileWatcher(settings.mcp_config, build_registry(storage, settings, connect)).following()
+            watcher = FileWatcher(settings.mcp_config, build_registry(storage, settings, connect))
         if settings.mcp_config is None:
-            listings = await gateway.catalog.republish(gateway.refresh)
+            listings = await gateway.catalog.republish()
         else:  # servers that answer late make an epoch of their own when they do
-            listings = await gateway.catalog.sync(read_config(settings.mcp_config), gateway.refresh)
-        publisher.prompts, publisher.governed = None, as_it_is  # epochs that it makes later are of servers alone
+            listings = await gateway.catalog.sync(read_config(settings.mcp_config), starting=True)
+        publisher.prompts, publisher.governance = None, None  # epochs that it makes later are of servers alone
         manifest = publisher.activation.epoch.manifest
         for text in (*unknown_names(manifest.governance, manifest), *manifest.governance.ineffective()):
             _log.warning("governance: %s", text)
         epoch = publisher.activation.epoch.number
         follower = EpochFollower(gateway, storage.rosters, storage.epochs, epoch, SystemClock())
         await stack.enter_async_context(follower.listening(storage.hub))
-        await stack.enter_async_context(watching)
+        if watcher is not None:
+            await stack.enter_async_context(in_background(watcher.follow(), "watch-mcp-config"))
         metrics = storage.metrics.metrics
         metrics.sessions.set_function(lambda: gateway.open_sessions)
         metrics.known_epoch.set_function(lambda: follower.epoch)

@@ -116,8 +116,6 @@ async def services_over(
         )
         threads = ThreadService(ThreadReader(engine), ThreadChanges(engine), runs.documents, SystemClock())
         answers = ChatAnswerRepository(engine)
-        history = ChatHistory(answers, threads)
-        stack.push_async_callback(history.close)
         prompts = PromptCatalog(storage.prompts, storage.prompts.stored, storage.epochs)
         teams = TeamService(storage.epochs, activation.teams, stars, agents.usable, activation)
         yield Services(
@@ -132,7 +130,7 @@ async def services_over(
                 answers,
                 runs.cancellation,
                 runs.documents,
-                history,
+                ChatHistory(answers, threads),
             ),
             forks=RunForks(
                 runs.acceptance,

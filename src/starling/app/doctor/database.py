@@ -14,38 +14,34 @@ from starling.infra.postgres.schema import check as check_schema
 from starling.infra.postgres.schema import current_revision
 
 _MOST_SECONDS: Final = 2.0  # of skew
-_VERSIONS = """
-SELECT current_setting('server_version'), (SELECT extversion FROM pg_extension WHERE extname = 'vector')"""
+_FACTS = """
+SELECT current_setting('server_version'), (SELECT extversion FROM pg_extension WHERE extname = 'vector'),
+       clock_timestamp()"""
 
 
 async def check(settings: Settings) -> Sequence[Diagnostic]:
-    """Return the versions of server, pgvector and schema. An embedded Postgres need not run."""
+    """Return the versions of server, pgvector and schema, and how far its clock and ours are apart.
+
+    Leases use one of the clocks, logs and traces the other. An embedded Postgres need not run.
+    """
+    clock = SystemClock()
     try:
         database = find_database(settings)
     except DatabaseUnavailableError as error:
         return [warning("postgres", error.message, error.remedy)]
     try:
         async with connected(database.direct_url) as connection:
-            row = await (await connection.execute(_VERSIONS)).fetchone()
+            before = clock.now()
+            row = await (await connection.execute(_FACTS)).fetchone()
+            after = clock.now()
             revision = await current_revision(connection)
         await check_schema(database.direct_url)
     except DatabaseUnsuitableError as error:
         return [problem("postgres", error)]
-    version, pgvector = row or ("unknown", None)
-    return [ok("postgres", f"PostgreSQL {version} answers, with pgvector {pgvector} and schema {revision}.")]
-
-
-async def check_clock(settings: Settings) -> Sequence[Diagnostic]:
-    """Return how far the two clocks are apart, as leases use one, logs and traces the other."""
-    clock = SystemClock()
-    try:
-        async with connected(find_database(settings).direct_url) as connection:
-            before = clock.now()
-            row = await (await connection.execute("SELECT clock_timestamp()")).fetchone()
-            after = clock.now()
-    except (DatabaseUnavailableError, DatabaseUnsuitableError):  # `check` reports that
-        return []
-    return [] if row is None else [clock_finding(before + (after - before) / 2, row[0])]
+    assert row is not None
+    version, pgvector, there = row
+    said = f"PostgreSQL {version} answers, with pgvector {pgvector} and schema {revision}."
+    return [ok("postgres", said), clock_finding(before + (after - before) / 2, there)]
 
 
 def clock_finding(here: datetime, there: datetime) -> Diagnostic:

@@ -3,12 +3,12 @@
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from starling.core.clock import Clock, SystemClock
+from starling.core.clock import SystemClock
 from starling.core.llm import (
     FailedAttempt,
     Message,
@@ -19,7 +19,7 @@ from starling.core.llm import (
     ToolSpec,
 )
 from starling.core.model_output.json_document import read_document
-from starling.infra.llm.chat_model import ChatModel, shortened
+from starling.infra.llm.chat_model import ModelAdapter, shortened
 from starling.infra.llm.client import FallbackModelClient
 from starling.infra.llm.endpoint_capabilities import Dialect, Feature
 from starling.infra.llm.output_reader import OutputReader
@@ -47,15 +47,9 @@ class Seen:
 class AbilityTrial:
     """A model that has learned nothing yet, with retries, until `deadline` of the event loop's clock."""
 
-    model: ChatModel
+    model: ModelAdapter
     deadline: float
-    clock: Clock = field(default_factory=SystemClock)
     requests: int = 0
-
-    @property
-    def lacking(self) -> Dialect:
-        """Features that the endpoint refused in this trial, or is set to lack."""
-        return self.model.lacking
 
     async def ask(self, request: ModelRequest, *, as_runs_do: bool = True) -> ModelReply:
         """Return the answer, read as in runs or as the endpoint gives it. Raises ModelError."""
@@ -75,7 +69,7 @@ class AbilityTrial:
 
     def _client(self, *, as_runs_do: bool) -> FallbackModelClient:
         model = OutputReader(self.model) if as_runs_do else self.model
-        return FallbackModelClient(dict.fromkeys(ModelRole, (model,)), self.clock, lambda _: model)
+        return FallbackModelClient(dict.fromkeys(ModelRole, (model,)), SystemClock(), lambda _: model)
 
     def _limited(self, request: ModelRequest) -> ModelRequest:
         seconds = max(0.1, self.deadline - asyncio.get_running_loop().time())
@@ -153,9 +147,11 @@ async def answers(trial: AbilityTrial) -> Seen:
 async def json_by_schema(trial: AbilityTrial) -> Seen:
     """A document by a schema that the endpoint gets, and the model only if the endpoint refuses it."""
     reply = await trial.ask(_request(_FACTS_QUESTION, response=_FACTS))
-    if Feature.JSON_SCHEMA in trial.lacking:
+    if Feature.JSON_SCHEMA in trial.model.features.lacking:
         _facts_of(reply)
-        form = "in the prompt" if Feature.SCHEMA_TOOL in trial.lacking else "as a tool that it has to call"
+        form = (
+            "in the prompt" if Feature.SCHEMA_TOOL in trial.model.features.lacking else "as a tool that it has to call"
+        )
         return Seen(f"the endpoint takes no JSON schema, so it gets it {form}", emulated=True)
     try:
         Facts.model_validate_json(reply.content)
@@ -179,11 +175,11 @@ async def native_tool_call(trial: AbilityTrial) -> Seen:
     """A call in the endpoint's own form; emulated if the endpoint refuses tools or the model writes calls as text."""
     asked = _request("What is the weather in Lima? Call the tool.", tools=(_WEATHER,))
     reply = await trial.ask(asked, as_runs_do=False)
-    if Feature.TOOLS not in trial.lacking and _cities(reply):
+    if Feature.TOOLS not in trial.model.features.lacking and _cities(reply):
         _expect_cities(reply, "lima")
         return Seen("it calls tools")
     _expect_cities(await trial.ask(asked), "lima")
-    if Feature.TOOLS in trial.lacking:
+    if Feature.TOOLS in trial.model.features.lacking:
         return Seen("the endpoint takes no tools, so they are described in the prompt", emulated=True)
     return Seen("it writes calls into its text, where they are read", emulated=True)
 
@@ -193,7 +189,7 @@ async def parallel_calls(trial: AbilityTrial) -> Seen:
     text = "What is the weather in Lima, and what is it in Oslo? Request both calls of the tool at once."
     reply = await trial.ask(_request(text, tools=(_WEATHER,)))
     _expect_cities(reply, "lima", "oslo")
-    return Seen("two calls in one answer", emulated=Feature.TOOLS in trial.lacking)
+    return Seen("two calls in one answer", emulated=Feature.TOOLS in trial.model.features.lacking)
 
 
 async def tool_call_by_json(trial: AbilityTrial) -> Seen:

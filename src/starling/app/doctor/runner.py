@@ -22,7 +22,6 @@ _CHECKS: Mapping[str, Check] = {
     "python": machine.check_python,
     "disk": machine.check_disk,
     "postgres": database.check,
-    "clock": database.check_clock,
     "models": model_endpoints.check,
     "embeddings": embeddings.check,
     "services": external_services.check,
@@ -33,11 +32,10 @@ _CHECKS: Mapping[str, Check] = {
 
 async def run_checks(settings: Settings) -> Sequence[Diagnostic]:
     """Return the findings of all checks, in a fixed order. A failing check is a finding, not an error."""
-    limits = dict.fromkeys(_CHECKS, _SECONDS)
     # Servers have a time limit of their own, and some more to end.
-    limits["servers"] = max(settings.limits.server_start_seconds, DOWNLOAD_SECONDS) * 2 + _SECONDS
-    checks = {**_CHECKS, "servers": mcp_servers.check}
-    found = await asyncio.gather(*(_bounded(name, check, settings, limits[name]) for name, check in checks.items()))
+    server_seconds = max(settings.limits.server_start_seconds, DOWNLOAD_SECONDS) * 2 + _SECONDS
+    checks = [_bounded(name, check, settings, _SECONDS) for name, check in _CHECKS.items()]
+    found = await asyncio.gather(*checks, _bounded("servers", mcp_servers.check, settings, server_seconds))
     return [finding for findings in found for finding in findings]
 
 

@@ -15,12 +15,12 @@ from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as Connection
 
 from starling.app.access import console_sessions
-from starling.app.access.keys import KeyService, RevocationWatcher, watch_revocations
+from starling.app.access.keys import KeyService, RevocationWatcher
 from starling.app.access.local_token import PREFIX
 from starling.app.http.loopback_policy import is_loopback, keyless_refusal, refuse_open_binding
 from starling.app.http.problems import EndableResponse
 from starling.app.http.rate_limit import RateLimit, WrongKeyLimit, address_of
-from starling.core.background_tasks import ignore_failure
+from starling.core.background_tasks import ignore_failure, in_background
 from starling.core.clock import SystemClock
 from starling.core.errors import DatabaseUnavailableError, ForbiddenError, StarlingError, UnauthorizedError
 from starling.core.principal import DEFAULT_TENANT, HOST_ADMIN, LOCAL_REMEDY, Principal, Scope
@@ -66,7 +66,8 @@ async def open_access_control(settings: Settings, keys: KeyService, token: str =
     await refuse_open_binding(settings.host, keys)
     rate = RateLimit(settings.rate_per_minute, SystemClock())
     wrong_keys = WrongKeyLimit(settings.wrong_keys_per_minute, SystemClock())
-    async with watch_revocations(keys) as revocations:
+    revocations = RevocationWatcher(keys)
+    async with in_background(revocations.watch(), "watch-keys"):
         keyless = not settings.require_keys and is_loopback(settings.host)
         counting = "" if settings.require_keys else token
         yield AccessControl(keys, revocations, rate, wrong_keys, keyless, counting, settings.trusted_proxies)

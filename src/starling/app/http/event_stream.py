@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from starling.app.http.http_protocol import abort_connection
-from starling.core.events.stream import StoredEvent
+from starling.core.run_document.rows import EventRow
 from starling.core.settings.schema import Limits
 from starling.infra.fast_json import dumps
 
@@ -100,7 +100,7 @@ class ChunkStream(Response):
 class EventStream(ChunkStream):
     """Sends the events of a run."""
 
-    def __init__(self, batches: AsyncGenerator[Sequence[StoredEvent]], limits: Limits, status_code: int = 200) -> None:
+    def __init__(self, batches: AsyncGenerator[Sequence[EventRow]], limits: Limits, status_code: int = 200) -> None:
         super().__init__(_chunks(batches), limits, status_code)
 
 
@@ -123,14 +123,14 @@ async def _disconnected(receive: Receive) -> None:
         pass
 
 
-async def _chunks(batches: AsyncGenerator[Sequence[StoredEvent]]) -> AsyncGenerator[bytes]:
+async def _chunks(batches: AsyncGenerator[Sequence[EventRow]]) -> AsyncGenerator[bytes]:
     async with aclosing(batches):
         async for batch in batches:
             for chunk in _chunks_of(batch):
                 yield chunk
 
 
-def _chunks_of(events: Iterable[StoredEvent]) -> Iterable[bytes]:
+def _chunks_of(events: Iterable[EventRow]) -> Iterable[bytes]:
     """Return the events as text: each chunk ends with the event that makes it `_CHUNK_BYTES` long."""
     chunk = b""
     for event in events:

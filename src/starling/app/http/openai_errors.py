@@ -38,11 +38,6 @@ def is_for_openai(path: str) -> bool:
     return any(path == one or path.startswith(f"{one}/") for one in _PATHS)
 
 
-def openai_status(status: int) -> int:
-    """Return the status of an error there: what isn't valid is 400."""
-    return 400 if status == 422 else status
-
-
 def openai_error(status: int, detail: str, remedy: str, code: str, errors: Sequence[Mapping[str, Any]]) -> OpenAIError:
     """Return the body for a problem."""
     place = str(errors[0].get("where", "")) if errors else ""

@@ -19,7 +19,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import compile_path
 from starlette.types import Message, Receive, Scope, Send
 
-from starling.app.http.openai_errors import is_for_openai, openai_error, openai_error_event, openai_status
+from starling.app.http.openai_errors import is_for_openai, openai_error, openai_error_event
 from starling.app.http.openapi import PROBLEM_TYPE
 from starling.core.errors import (
     BacklogFullError,
@@ -108,7 +108,8 @@ class ProblemResponse(JSONResponse):
             await super().__call__(scope, receive, send)
             return
         headers = {name: value for name, value in self.headers.items() if not name.startswith("content-")}
-        await JSONResponse(self.for_openai(), openai_status(self.status_code), headers)(scope, receive, send)
+        status = 400 if self.status_code == HTTPStatus.UNPROCESSABLE_ENTITY else self.status_code
+        await JSONResponse(self.for_openai(), status, headers)(scope, receive, send)
 
     def for_openai(self) -> dict[str, Any]:
         """Return the body that OpenAI's clients read."""
@@ -163,29 +164,20 @@ class EndableResponse:
         self._ended = message["type"] == "http.response.body" and not message.get("more_body", False)
 
     async def end(self, error: Exception) -> None:
-        """Answer with an error, or complete a response that has begun."""
+        """Answer with an error, or complete a response that has begun.
+
+        A client that reads nothing for a second does not get the end. OpenAI's clients take any end of a stream for
+        that of the answer: theirs has the error as its last event.
+        """
+        known = (one for one in (error, error.__cause__) if isinstance(one, StarlingError))
+        answer, path = problem_of(next(known, StarlingError(_INTERNAL))), self._scope["path"]
         if not self._begun:
-            await problem_of(_known(error))(self._scope, self._receive, self._send)
+            await answer(self._scope, self._receive, self._send)
         elif not self._ended:
-            await _end_early(self._scope, self._send, error, streams=self.streams)
-
-
-def _known(error: Exception) -> StarlingError:
-    known = (one for one in (error, error.__cause__) if isinstance(one, StarlingError))
-    return next(known, StarlingError(_INTERNAL))
-
-
-async def _end_early(scope: Scope, send: Send, error: Exception, *, streams: bool) -> None:
-    """Complete a response that has begun; a client that reads nothing for a second does not get the end.
-
-    OpenAI's clients take any end of a stream for that of the answer: theirs has the error as its last event.
-    """
-    body = b""
-    if streams and is_for_openai(scope["path"]):
-        body = openai_error_event(scope["path"], problem_of(_known(error)).for_openai())
-    with suppress(TimeoutError):
-        async with asyncio.timeout(_FINAL_SEND_SECONDS):
-            await send({"type": "http.response.body", "body": body, "more_body": False})
+            body = openai_error_event(path, answer.for_openai()) if self.streams and is_for_openai(path) else b""
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_FINAL_SEND_SECONDS):
+                    await self._send({"type": "http.response.body", "body": body, "more_body": False})
 
 
 def install(app: FastAPI) -> None:

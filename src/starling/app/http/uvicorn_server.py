@@ -21,6 +21,7 @@ from starling.core.settings.client import database_name
 from starling.core.settings.schema import Settings
 
 _STOP_SECONDS = 5  # for requests to end
+_IDLE_SECONDS = 75  # of a connection: load balancers keep theirs for 60, and lose a request over one that just closes
 
 
 class _Server(uvicorn.Server):
@@ -59,6 +60,7 @@ async def serving(app: FastAPI, listener: socket.socket) -> AsyncGenerator[str]:
         log_config=None,
         access_log=False,
         lifespan="off",
+        timeout_keep_alive=_IDLE_SECONDS,
         timeout_graceful_shutdown=_STOP_SECONDS + 2,  # it would answer 500: we are first
         ws="none",
         proxy_headers=False,  # the guard has to see who is really there

@@ -8,8 +8,9 @@ from hashlib import sha256
 from typing import Any, Final, Self
 
 from starling.core.events.run_events import Usage
-from starling.core.events.stream import StoredEvent
 from starling.core.json import JsonObject
+from starling.core.principal import DEFAULT_TENANT
+from starling.core.run_document.rows import EventRow
 from starling.core.runs import RunStatus
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.interrupts import InterruptAnswer, StoredInterrupt
@@ -49,7 +50,7 @@ class ChatAnswer:
     @classmethod
     def of_wait(cls, key: RunKey, thread: str, asked: Sequence[StoredInterrupt]) -> Self:
         """Return what a run waits for as a message."""
-        text = "\n\n".join(_question(item) for item in asked) or "The run waits. Send the message again."
+        text = "\n\n".join(_question(item, key.tenant) for item in asked) or "The run waits. Send the message again."
         return cls(key.id, thread, text, RunStatus.WAITING)
 
     @property
@@ -85,7 +86,7 @@ def code_of(interrupt: str) -> str:
     return sha256(f"decision {interrupt}".encode()).hexdigest()[:_CODE_CHARS].upper()
 
 
-def _question(item: StoredInterrupt) -> str:
+def _question(item: StoredInterrupt, tenant: str) -> str:
     if item.kind == "clarification":
         return item.message
     parts = [item.reason, item.message]
@@ -95,9 +96,10 @@ def _question(item: StoredInterrupt) -> str:
         called = _visible(json.dumps(item.call["args"], ensure_ascii=False, indent=2))  # no line of it ends the block
         parts.append(f"{item.call['name']}\n```json\n{called}\n```")
     words = _WORDS[item.kind].format(code=code_of(item.id))
-    parts.append(
-        f"Answer with nothing but {words}. It can be answered elsewhere, too: `starling run approve {item.run_id}`, or "
-        f"`POST /v1/runs/{item.run_id}/resume`."
+    option = "" if tenant == DEFAULT_TENANT else f" --tenant {tenant}"
+    parts.append(  # without the id, of which the code can be made
+        f"Answer with nothing but {words}. It can be answered elsewhere, too: `starling run approve{option}` lists it "
+        f"with the command that does, or `POST /v1/runs/{item.run_id}/resume`."
     )
     return "\n\n".join(parts)
 
@@ -107,7 +109,7 @@ def _visible(text: str) -> str:
     return "".join(one if one.isprintable() or one == "\n" else json.dumps(one)[1:-1] for one in text)
 
 
-def progress_line(event: StoredEvent) -> str:
+def progress_line(event: EventRow) -> str:
     """Return what an event says of the progress as a short line, empty for most kinds."""
     data = event.data
     match event.type:

@@ -9,7 +9,7 @@ from typing import Final
 from starling.app.openai.answers import ChatAnswer, decision_in, progress_line
 from starling.app.openai.history import ChatHistory
 from starling.app.openai.requests import ChatRequest, ModelNotFoundError
-from starling.app.registry.agents import AgentService
+from starling.app.registry.agents import Agent, AgentService
 from starling.app.runs.acceptance import AcceptedRun, EventBatches, RunAcceptance, RunRequest
 from starling.app.runs.cancellation import RunCancellation
 from starling.app.runs.completion import until_idle
@@ -26,7 +26,6 @@ from starling.infra.postgres.runs.documents import RunDocumentRepository
 from starling.infra.postgres.runs.interrupts import InterruptAnswer
 
 MAIN_MODEL: Final = "starling"
-_DISCARD_SECONDS: Final = 1.0  # that a refusal waits for what was made for its request to be deleted
 _NOT_MODELS: Final = frozenset({"architect"})  # which needs more than a message
 
 type Updates = AsyncGenerator[str | ChatAnswer]
@@ -35,12 +34,16 @@ type Updates = AsyncGenerator[str | ChatAnswer]
 
 @dataclass(frozen=True, slots=True)
 class ChatTurn:
-    """A request that was accepted: its run, and the events to come; None where the run waits for another answer."""
+    """A request that was accepted: its run, and the events to come; None where the run waits for another answer.
+
+    `decided`: it answered one of the things that the run asked before these events.
+    """
 
     asked: ChatRequest
     key: RunKey
     thread: str
     events: EventBatches | None
+    decided: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +61,15 @@ class ChatRuns:
 
     async def models(self, caller: Principal) -> Sequence[str]:
         """Return the models that the caller may name: the main star, and the agents and teams that can work."""
-        found = (await self.agents.list(caller)).agents
-        return [MAIN_MODEL, *(one.name for one in found if one.state == "ready" and one.name not in _NOT_MODELS)]
+        return [MAIN_MODEL, *(name for name, agent in (await self._agents(caller)).items() if agent.state == "ready")]
 
     async def check_model(self, caller: Principal, model: str) -> None:
         """Raise ModelNotFoundError for a model that the caller may not name."""
-        if model != MAIN_MODEL and model not in await self.models(caller):
-            raise ModelNotFoundError(model)
+        if model == MAIN_MODEL:
+            return
+        agent = (await self._agents(caller)).get(model)
+        if agent is None or agent.state != "ready":
+            raise ModelNotFoundError(model, agent.reason if agent else "")
 
     async def begin(self, caller: Principal, actor: Actor, asked: ChatRequest) -> ChatTurn:
         """Accept a request as a run, join the run that it began before, or take it as an answer to a waiting one.
@@ -73,7 +78,7 @@ class ChatRuns:
         PreviousResponseNotFoundError.
         """
         sent = asked.sending.idempotency
-        if not sent.replaces and (begun := await self.answers.begun(caller.tenant, sent.text)):
+        if not sent.replaces and (begun := await self.acceptance.runs.begun(caller.tenant, sent.text)):
             if turn := await self._joined(caller, asked, begun):
                 return turn
             sent = replace(sent, replaces=True)
@@ -93,7 +98,7 @@ class ChatRuns:
         if turn.events is not None:
             async with (
                 in_background(self._keep_touching(turn.key), f"touch-{turn.key.id}"),
-                aclosing(until_idle(self.documents, turn.key, turn.events)) as batches,
+                aclosing(until_idle(self.documents, turn.key, turn.events, asked=turn.decided)) as batches,
             ):
                 async for batch in batches:
                     if batch[-1].type == "done":
@@ -110,9 +115,8 @@ class ChatRuns:
             answers = [update async for update in updates if isinstance(update, ChatAnswer)]
         return answers[-1]
 
-    async def state(self, key: RunKey) -> ChatAnswer | None:
-        """Return what a run answered or waits for, None while it goes on. Raises NotFoundError."""
-        row = await self.documents.row(key)
+    async def state(self, key: RunKey, row: RunRow) -> ChatAnswer | None:
+        """Return what a run answered or waits for, None while it goes on."""
         is_idle = row.result is not None or row.status is RunStatus.WAITING
         return await self._latest(key, row) if is_idle else None
 
@@ -126,6 +130,10 @@ class ChatRuns:
         await asyncio.sleep(self.retry_seconds)
         if await self.answers.is_left(turn.key, self.retry_seconds * 2 / 3):
             await self.cancellation.cancel(turn.key)
+
+    async def _agents(self, caller: Principal) -> dict[str, Agent]:
+        found = (await self.agents.list(caller)).agents
+        return {agent.name: agent for agent in found if agent.name not in _NOT_MODELS}
 
     async def _keep_touching(self, key: RunKey) -> None:
         while True:
@@ -158,8 +166,7 @@ class ChatRuns:
             return await self.acceptance.accept(caller, _request(asked, place), sent)
         except BaseException:
             if made:
-                discarding = self.history.discard(caller.tenant, place.thread, made.id, made.tip)
-                await asyncio.wait({discarding}, timeout=_DISCARD_SECONDS)
+                await self.history.discard(caller.tenant, place.thread, made)
             raise
 
     async def _joined(self, caller: Principal, asked: ChatRequest, begun: IdempotencyRecord) -> ChatTurn | None:
@@ -183,7 +190,7 @@ class ChatRuns:
         """
         key = RunKey(caller.tenant, place.run)
         interrupts = await self.acceptance.interrupts.of_run(key)
-        given = decision_in(asked.text, interrupts)
+        given = decision_in(asked.exact_text, interrupts)
         waits = [item for item in interrupts if item.state == "open"] if place.live and not given else []
         if waits and place.asked is not None and place.asked != await self.history.asked(key):
             return None
@@ -201,7 +208,7 @@ class ChatRuns:
                 raise
             return None  # another client answered the question just now
         await self.answers.keep(key, asked.sending.idempotency)
-        return await self._following(asked, key, place.thread, after)
+        return replace(await self._following(asked, key, place.thread, after), decided=True)
 
 
 def _request(asked: ChatRequest, place: ChatPlace) -> RunRequest:

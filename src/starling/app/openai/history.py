@@ -3,16 +3,15 @@
 import asyncio
 import logging
 import re
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from functools import partial
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Final
 
 from starling.app.openai.answers import ChatAnswer
 from starling.app.openai.requests import ChatRequest
 from starling.app.threads import ThreadService
-from starling.core.conversation.openai_messages import AssistantMessage, ChatMessage, states_of_messages
+from starling.core.conversation.openai_messages import AssistantMessage, ChatMessage
 from starling.core.conversation.states import WaitingState
 from starling.core.conversation.turn import PlacedState, states_of
 from starling.core.errors import DatabaseUnavailableError, InvalidRequestError, NotFoundError
@@ -20,13 +19,11 @@ from starling.core.ids import new_id
 from starling.core.json import digest, storable_text
 from starling.core.principal import Principal
 from starling.core.runs import RunStatus
-from starling.infra.postgres.availability import retry_while_unavailable
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.chat_answers import ChatAnswerRepository, ChatPlace
 from starling.infra.postgres.runs.threads import Branch
 
-_DISCARD_SECONDS: Final = 3_600.0
-_MAIN: Final = "main"  # the branch that comes with a thread
+_DISCARD_SECONDS: Final = 1.0  # that a refusal waits for what was made for its request to be deleted
 _log = logging.getLogger(__name__)
 
 # Reasoning that clients put before an answer, and some send back with it.
@@ -47,13 +44,6 @@ class ChatHistory:
 
     answers: ChatAnswerRepository
     threads: ThreadService
-    discards: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
-
-    async def close(self) -> None:
-        """Give up what is still to be discarded."""
-        for task in self.discards:
-            task.cancel()
-        await asyncio.gather(*self.discards, return_exceptions=True)
 
     async def place(self, caller: Principal, asked: ChatRequest) -> ChatPlace:
         """Return where a request goes; messages that are known nowhere begin a thread.
@@ -78,37 +68,19 @@ class ChatHistory:
         """
         if place.imported:
             begun = replace(place, thread=place.thread or f"chat-{new_id()}")
-            size = len(states_of_messages(place.imported))
-            # another request may have begun a thread that has a name
-            with self._deleted_if_in_doubt(tenant, "" if place.thread else begun.thread, _MAIN, size):
-                return begun, await self.threads.begin(tenant, begun.thread, begun.imported)
+            return begun, await self.threads.begin(tenant, begun.thread, begun.imported)
         tip = (await self.threads.reader.show(tenant, place.thread)).named(place.branch).tip
         at = tip if place.at is None else place.at
         # the states of a run that goes on are stored once it ends
         states = (await self._states(RunKey(tenant, place.run)))[: at - tip] if at > tip else ()
-        changes, name, position = self.threads.changes, f"fork-{new_id()[-8:]}", min(at, tip)
-        with self._deleted_if_in_doubt(tenant, place.thread, name, position + len(states)):
-            branch = await changes.fork(tenant, place.thread, place.branch, position, name, states)
+        branch = await self.threads.changes.fork(tenant, place.thread, place.branch, min(at, tip), None, states)
         return replace(place, branch=branch.id, at=at), branch
 
-    def discard(self, tenant: str, thread: str, branch: str, tip: int) -> asyncio.Task[None]:
-        """Delete a branch that was made for a request, as soon as Postgres takes it; return the task that does."""
-        attempt = partial(self.threads.changes.discard, tenant, thread, branch, tip)
-        task = asyncio.get_running_loop().create_task(retry_while_unavailable(attempt, seconds=_DISCARD_SECONDS))
-        self.discards.add(task)
-        task.add_done_callback(_discarded)
-        task.add_done_callback(self.discards.discard)
-        return task
-
-    @contextmanager
-    def _deleted_if_in_doubt(self, tenant: str, thread: str, branch: str, tip: int) -> Generator[None]:
-        """Have the branch that the block makes deleted where it isn't known whether it did; none without a thread."""
-        try:
-            yield
-        except DatabaseUnavailableError:
-            if thread:
-                self.discard(tenant, thread, branch, tip)
-            raise
+    async def discard(self, tenant: str, thread: str, made: Branch) -> None:
+        """Delete a branch that was made for a request; where Postgres doesn't do so at once it stays, unused."""
+        with suppress(DatabaseUnavailableError, TimeoutError):
+            async with asyncio.timeout(_DISCARD_SECONDS):
+                await self.threads.changes.discard(tenant, thread, made.id, made.tip)
 
     async def asked(self, run: RunKey) -> int | None:
         """Return how many states a run has up to what it asked last; those do not change any more."""
@@ -128,7 +100,7 @@ class ChatHistory:
             position = await self.asked(run) if answer.status is RunStatus.WAITING else None
             await self.answers.store(run, _hash(caller, asked, messages), position)
         except DatabaseUnavailableError as error:
-            _log.warning("what follows the answer of run %s will begin a thread of its own: %s", run.id, error)
+            _log.info("what follows the answer of run %s will begin a thread of its own: %s", run.id, error)
 
     async def _named(self, tenant: str, thread: str, before: Sequence[ChatMessage]) -> ChatPlace:
         try:
@@ -142,11 +114,6 @@ class ChatHistory:
 
     async def _states(self, run: RunKey) -> Sequence[PlacedState]:
         return states_of(await self.threads.documents.read(run, ("tasks",)))
-
-
-def _discarded(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and (error := task.exception()):
-        _log.error("what was made for a refused request is left: %s", error, exc_info=error)
 
 
 def _begun(thread: str, messages: Sequence[ChatMessage]) -> ChatPlace:

@@ -19,12 +19,12 @@ _TEXT_TYPES: Final = frozenset({"text", "input_text", "output_text"})
 
 
 class ModelNotFoundError(NotFoundError):
-    """There is no such model for the caller."""
+    """There is no such model for the caller; `reason` says why an agent can't work."""
 
     code = "model_not_found"
 
-    def __init__(self, name: str) -> None:
-        super().__init__("model", name, "`GET /v1/models` lists the models that your key may use.")
+    def __init__(self, name: str, reason: str = "") -> None:
+        super().__init__("model", name, f"{reason} `GET /v1/models` lists the models that your key may use.".lstrip())
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +55,14 @@ class ChatRequest:
     background: bool = False
 
     @property
+    def exact_text(self) -> str:
+        """What the user says now, to the character."""
+        return "\n\n".join(message.text for message in self.said)
+
+    @property
     def text(self) -> str:
-        """What the user says now."""
-        return "\n\n".join(message.text for message in self.said).strip()
+        """What the user says now, without white space around it."""
+        return self.exact_text.strip()
 
 
 def _content_text(content: object) -> object:
@@ -73,7 +78,7 @@ def _content_text(content: object) -> object:
 
 def refused[Value](value: Value) -> Value:
     """Return a value that says nothing. Raises ValueError for another one."""
-    if value not in (None, False, 0, [], {}, ""):
+    if value not in (None, False, 0, [], ""):  # `{}` says something: `web_search_options: {}` asks for a search
         raise ValueError("is not supported by this server: leave it out")
     return value
 
@@ -155,6 +160,7 @@ class _Request(BaseModel):
     user: str | None = None
     metadata: Metadata | None = None
     tools: _Refused = None
+    top_logprobs: _Refused = None
 
 
 class ChatCompletionRequest(_Request):
@@ -168,7 +174,6 @@ class ChatCompletionRequest(_Request):
     n: Annotated[int, Field(ge=1, le=1)] | None = 1
     functions: _Refused = None
     logprobs: _Refused = None
-    top_logprobs: _Refused = None
     audio: _Refused = None
     modalities: Annotated[list[Literal["text"]], Field(fail_fast=True)] | None = Field(None, description="Only text.")
     web_search_options: _Refused = None
@@ -212,6 +217,9 @@ class ResponseRequest(_Request):
     previous_response_id: Annotated[str | None, Field(max_length=200)] = None
     background: bool | None = False
     text: TextOptions | None = None
+    include: Annotated[list[Literal["reasoning.encrypted_content"]], Field(fail_fast=True)] | None = Field(
+        None, description="Accepted for clients that keep no state; no reasoning is returned."
+    )
     conversation: _Refused = None
     prompt: _Refused = None
 

@@ -18,8 +18,10 @@ from brain.retrieval.search import AgentSearch
 from mcp_gateway.registration.repository import ServerRepository
 from starling.core.agents import LLMAgentConfig
 from starling.core.errors import ConfigurationError, InvalidRequestError, NotFoundError
+from starling.core.governance import GovernanceRow
 from starling.core.json import JsonObject
 from starling.core.principal import Principal
+from starling.core.runs import RunConfig
 from starling.core.tool_calls import Effect
 from starling.core.tools import Halts
 from starling.infra.postgres.audit import Actor, AuditedChange, record
@@ -127,7 +129,7 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class ToolList:
-    """The tools of an epoch that runs of a caller can call, by name."""
+    """The tools of an epoch that single calls of a caller can call, by name."""
 
     epoch: int
     tools: Sequence[Tool]
@@ -191,14 +193,17 @@ class AgentService:
         return AgentList(epoch=number, agents=tuple(found))
 
     async def tools(self, caller: Principal) -> ToolList:
-        """Return the tools that a run of the caller could call now."""
-        number, roster = await self.usable(caller)
+        """Return the tools that single calls of the caller could call now."""
+        number, roster = await self.usable(caller, RunConfig())
         offered = {tool.full_name: tool for card in roster.cards.values() if not card.degraded for tool in card.tools}
         tools = [Tool(name, it.description, it.input_schema, it.effect) for name, it in sorted(offered.items())]
         return ToolList(number, tools)
 
-    async def usable(self, caller: Principal) -> tuple[int, Roster]:
-        """Return the active epoch and the agents that a run of the caller could use now; number 0 before the first."""
+    async def usable(self, caller: Principal, config: RunConfig | None = None) -> tuple[int, Roster]:
+        """Return the active epoch and the agents that a run of the caller could use now; number 0 before the first.
+
+        With a `config` only what governance allows its mode and channel; without one, governance sets no bounds.
+        """
         number = await self.epochs.active_number()
         if number is None:
             return 0, Roster({})
@@ -210,7 +215,10 @@ class AgentService:
         removed = dict.fromkeys(needed - rows.keys(), "The server was removed.")
         halts = await self.halts()
         reasons = failing | reasons | removed | roster.halted_servers(halts, caller.tenant, caller.key_id)
-        limited = roster.limited(frozenset(Effect), reasons, caller.grant)
+        table = await self.rosters.governance(number)
+        row = table.row(config.mode, config.channel, caller.tenant) if config else GovernanceRow()
+        effects = frozenset(Effect if row.effects is None else row.effects)
+        limited = roster.limited(effects, reasons, row.granted(caller.grant))
         return number, limited.halted(halts.named("agent", caller.tenant))
 
     async def find(self, caller: Principal, text: str, limit: int) -> AgentList:

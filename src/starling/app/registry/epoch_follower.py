@@ -1,9 +1,8 @@
 """Follows the registry: applies changes that other processes made."""
 
 import asyncio
-import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from brain.registry.repository import CHANNEL, EpochRepository
 from brain.registry.service import Registry
@@ -16,7 +15,6 @@ from starling.infra.postgres.notifications import NotificationHub
 from starling.infra.postgres.runs.acceptance import Claim
 
 _LOOK_SECONDS = 10.0  # for a notice that was missed, and for epochs that no run holds any more
-_STOP_SECONDS = 2.0
 
 type _Execute = Callable[[Claim], Awaitable[RunResult | None]]
 
@@ -58,20 +56,12 @@ class EpochFollower:
     @asynccontextmanager
     async def listening(self, hub: NotificationHub) -> AsyncGenerator[None]:
         """Follow the registry for as long as the context lasts."""
-        async with in_background(self._listen(hub), "follow-registry") as task:
-            try:
-                yield
-            finally:
-                with contextlib.suppress(TimeoutError):
-                    async with (
-                        asyncio.timeout(_STOP_SECONDS),
-                        self._turn,
-                    ):  # let opening connections finish
-                        task.cancel()
+        async with in_background(self._listen(hub), "follow-registry"):
+            yield
 
     async def _listen(self, hub: NotificationHub) -> None:
         async for rung in hub.notices(CHANNEL, at_least_every=_LOOK_SECONDS):
-            with contextlib.suppress(DatabaseUnavailableError):
+            with suppress(DatabaseUnavailableError):
                 async with self._turn:
                     if rung or await self._epochs.active_number() != self.epoch:
                         await self._refresh()

@@ -1,10 +1,10 @@
 """Publishes a new epoch in the transaction that changes the servers."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from brain.registry.manifest import Manifest, ServerEntry, ToolPin
+from brain.registry.manifest import ServerEntry, ToolPin
 from brain.registry.prompt_versions import PromptChoice
 from brain.registry.repository import Activation, EpochRepository, save_texts
 from brain.registry.service import with_servers
@@ -12,6 +12,8 @@ from brain.skills.repository import follow_tools
 from mcp_gateway.configuration.options import ServerOptions
 from mcp_gateway.registration.repository import ServerRow, settings_hash
 from mcp_gateway.registration.server_rows import effective
+from starling.app.registry.governance import with_governance
+from starling.core.governance import GovernanceTable
 from starling.core.tool_calls import Effect
 from starling.infra.postgres.audit import Actor, AuditedChange, record
 from starling.infra.postgres.engine import EngineConnection
@@ -19,17 +21,13 @@ from starling.infra.postgres.engine import EngineConnection
 _OWN: Final = ("description", "input_schema", "output_schema", "reflect")  # options of a tool that its pin has, too
 
 
-def as_it_is(manifest: Manifest) -> Manifest:
-    """Return the manifest, with the table of governance that the epoch before has."""
-    return manifest
-
-
 @dataclass(slots=True)
 class EpochPublisher:
     """Called with the changed servers: activates their epoch and writes the audit entry.
 
-    `change` is recorded besides, where the epoch is a new one. `prompts` are the texts that it pins; without them it
-    keeps those of the epoch before. `governed` returns a manifest with what runs are allowed in it.
+    `change` is recorded besides, where the epoch is a new one. `prompts` are the texts that it pins, `governance`
+    what it allows runs; without them it keeps those of the epoch before. A table that isn't `checked` may name what
+    there isn't. `activation` is the result of the last change.
     """
 
     epochs: EpochRepository
@@ -37,14 +35,9 @@ class EpochPublisher:
     action: str
     change: AuditedChange | None = None
     prompts: PromptChoice | None = None
-    governed: Callable[[Manifest], Manifest] = as_it_is
-    _activation: Activation | None = field(default=None, init=False)
-
-    @property
-    def activation(self) -> Activation:
-        """The result of the last change."""
-        assert self._activation is not None
-        return self._activation
+    governance: GovernanceTable | None = None
+    checked: bool = True
+    activation: Activation = field(init=False)
 
     async def __call__(self, connection: EngineConnection, rows: Iterable[ServerRow]) -> None:
         """Activate the epoch of these servers in the connection's transaction."""
@@ -53,7 +46,9 @@ class EpochPublisher:
         found = await self.epochs.activate(
             connection,
             self.actor,
-            lambda manifest: self.governed(choice.applied(with_servers(manifest, entries))),
+            lambda manifest: with_governance(
+                choice.applied(with_servers(manifest, entries)), self.governance, checked=self.checked
+            ),
         )
         if found.changes.prompts or not choice.keep_remote:  # a start mostly finds the texts that are pinned already
             await save_texts(connection, choice.pinned_by(found.epoch.manifest))
@@ -63,7 +58,7 @@ class EpochPublisher:
             await record(connection, self.actor, AuditedChange(self.action, f"epoch {found.epoch.number}", detail))
             if self.change is not None:
                 await record(connection, self.actor, self.change)
-        self._activation = found
+        self.activation = found
 
 
 def entries_of(rows: Iterable[ServerRow]) -> dict[str, ServerEntry]:

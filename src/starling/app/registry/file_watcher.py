@@ -1,13 +1,10 @@
 """Reloads the `mcpServers` file when it changes, if the settings say so."""
 
 import logging
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 from mcp_gateway.configuration.servers import parse_config
 from starling.app.registry.service import RegistryService
-from starling.core.background_tasks import in_background
 from starling.core.errors import DatabaseUnavailableError, StarlingError
 from starling.infra.postgres.audit import Actor
 
@@ -26,13 +23,7 @@ class FileWatcher:
         self._registry = registry
         self._text = self._read()
 
-    @asynccontextmanager
-    async def following(self) -> AsyncGenerator[None]:
-        """Reload the file at each change for as long as the context lasts."""
-        async with in_background(self._follow(), "watch-mcp-config"):
-            yield
-
-    async def _follow(self) -> None:
+    async def follow(self) -> None:
         """Reload at each change, until cancelled. An unusable file changes nothing and is logged once.
 
         While Postgres is away the reload is repeated at the next look.

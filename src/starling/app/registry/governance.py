@@ -71,16 +71,16 @@ class GovernanceDocuments:
         return GovernanceCheck(active.number, changes, faults, [*table.ineffective()])
 
 
-def with_governance(manifest: Manifest, table: GovernanceTable) -> Manifest:
-    """Return the manifest with a table."""
-    return manifest.model_copy(update={"governance": table})
+def with_governance(manifest: Manifest, table: GovernanceTable | None, *, checked: bool = True) -> Manifest:
+    """Return the manifest with a table, or as it is without one.
 
-
-def with_checked_governance(manifest: Manifest, table: GovernanceTable) -> Manifest:
-    """Return the manifest with a table. Raises InvalidRequestError where that names what the manifest hasn't."""
-    if faults := [*unknown_names(table, manifest)]:
+    Raises InvalidRequestError where a `checked` table names what the manifest hasn't.
+    """
+    if table is None:
+        return manifest
+    if checked and (faults := [*unknown_names(table, manifest)]):
         raise InvalidRequestError(f"The governance table is wrong: {'; '.join(faults)}.", "Nothing was changed.")
-    return with_governance(manifest, table)
+    return manifest.model_copy(update={"governance": table})
 
 
 def unknown_names(table: GovernanceTable, manifest: Manifest) -> Iterator[str]:

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, cast
 
 from brain.registry.custom_agents import broken_agents
@@ -21,8 +20,8 @@ from mcp_gateway.registration.listed_tools import Listed
 from mcp_gateway.registration.pins import Pins
 from mcp_gateway.registration.repository import ListedServer, ServerRepository, ServerRow
 from mcp_gateway.registration.server_rows import known_row, row_faults
-from starling.app.registry.epoch_publisher import EpochPublisher, as_it_is, entries_of
-from starling.app.registry.governance import unknown_names, with_checked_governance
+from starling.app.registry.epoch_publisher import EpochPublisher, entries_of
+from starling.app.registry.governance import unknown_names, with_governance
 from starling.core.errors import ForbiddenError, InvalidRequestError
 from starling.core.governance import GovernanceTable
 from starling.core.json import JsonObject
@@ -106,7 +105,7 @@ class RegistryService:
             rows = change.rows()
         choice = await self.prompts.newest()
         active = await self.epochs.active()
-        after = _governed(governance)(choice.applied(with_servers(active.manifest, entries_of(rows))))
+        after = with_governance(choice.applied(with_servers(active.manifest, entries_of(rows))), governance)
         report = await self._report(active.number, difference(active.manifest, after), after, rows)
         return _with_prompts(report, active.manifest, after, choice)
 
@@ -131,8 +130,7 @@ class RegistryService:
         if config is not None and source == "api":
             await self._checked(config)
         choice = await self.prompts.newest() if with_prompts else None
-        publisher = EpochPublisher(self.epochs, actor, "registry.reload", prompts=choice)
-        publisher.governed = _governed(governance)
+        publisher = EpochPublisher(self.epochs, actor, "registry.reload", prompts=choice, governance=governance)
         servers = self.servers(publisher)
         if config is None:
             await servers.change((), ())
@@ -268,10 +266,6 @@ class RegistryService:
             quarantined={row.name: row.quarantined for row in rows if row.quarantined},
             governance_warnings=[*unknown_names(after.governance, after), *after.governance.ineffective()],
         )
-
-
-def _governed(table: GovernanceTable | None) -> Callable[[Manifest], Manifest]:
-    return as_it_is if table is None else partial(with_checked_governance, table=table)
 
 
 def _with_prompts(report: RegistryReport, before: Manifest, after: Manifest, choice: PromptChoice) -> RegistryReport:

@@ -9,10 +9,10 @@ from starling.app.runs.cancellation import RunCancellation
 from starling.app.telemetry.log_context import add_to_log_context
 from starling.core.errors import ConflictError, InvalidRequestError
 from starling.core.events.run_events import RunStarted
-from starling.core.events.stream import StoredEvent
 from starling.core.ids import new_id
 from starling.core.json import digest, storable, storable_text
 from starling.core.principal import Principal
+from starling.core.run_document.rows import EventRow
 from starling.core.runs import DirectCall, RunConfig, RunStatus
 from starling.core.settings.schema import Limits
 from starling.core.teams.building import BuildRequest
@@ -53,7 +53,7 @@ class RunRequest:
     at: int | None = None
 
 
-type EventBatches = AsyncGenerator[Sequence[StoredEvent]]
+type EventBatches = AsyncGenerator[Sequence[EventRow]]
 """The events of a run, in batches."""
 
 
@@ -124,7 +124,7 @@ class RunAcceptance:
         if started.run_id == run_id:
             if request.policy == "interrupt":
                 await self.cancellation.cancel_superseded(key)
-            events = self._stream(key, StoredEvent(1, started.type, started.model_dump(mode="json")), listener)
+            events = self._stream(key, EventRow(1, started.type, started.model_dump(mode="json")), listener)
             return AcceptedRun(key, started, acceptance.status, events)
         key = RunKey(principal.tenant, started.run_id)
         return AcceptedRun(key, started, acceptance.status, self.reader.follow_batches(key))
@@ -152,7 +152,7 @@ class RunAcceptance:
             )
         return text
 
-    async def _stream(self, key: RunKey, first: StoredEvent, listener: Listener) -> EventBatches:
+    async def _stream(self, key: RunKey, first: EventRow, listener: Listener) -> EventBatches:
         yield [first]
         async with aclosing(self.reader.batches(key, listener)) as batches:
             async for batch in batches:

@@ -1,13 +1,11 @@
 """Cancellation of runs from any process: idle runs end at once, running ones by their worker within a second."""
 
 import logging
-from collections.abc import AsyncGenerator
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 
 from brain.lifecycle.active_runs import ActiveRuns
 from brain.lifecycle.termination import RunTerminator
-from starling.core.background_tasks import in_background
 from starling.core.errors import DatabaseUnavailableError, LeaseLostError
 from starling.core.runs import RunStatus
 from starling.infra.postgres.notifications import NotificationHub
@@ -21,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RunCancellation:
-    """Cancels runs on request."""
+    """Cancels runs on request, and those of this process that others flagged."""
 
     repository: TerminationRepository
     terminator: RunTerminator
@@ -47,22 +45,9 @@ class RunCancellation:
             for earlier in await self.repository.flagged_before(key):
                 await self.cancel(earlier)
 
-
-@dataclass(frozen=True, slots=True)
-class CancellationListener:
-    """Cancels the flagged runs that are active in this process."""
-
-    repository: TerminationRepository
-    active_runs: ActiveRuns
-
-    @asynccontextmanager
-    async def listening(self, hub: NotificationHub) -> AsyncGenerator[None]:
-        """Cancel flagged runs for as long as the context lasts."""
-        async with in_background(self._listen(hub), "follow-cancellations"):
-            yield
-
-    async def _listen(self, hub: NotificationHub) -> None:
+    async def listen(self, hub: NotificationHub, active_runs: ActiveRuns) -> None:
+        """Cancel the flagged runs that are active in this process, until cancelled."""
         async with aclosing(hub.notices(CANCEL_CHANNEL, at_least_every=_LOOK_SECONDS)) as notices:
             async for _ in notices:
                 with suppress(DatabaseUnavailableError):
-                    self.active_runs.cancel_all(await self.repository.flagged())
+                    active_runs.cancel_all(await self.repository.flagged())

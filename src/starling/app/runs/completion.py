@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from typing import Final
 
-from starling.core.events.stream import StoredEvent
+from starling.core.run_document.rows import EventRow
 from starling.core.runs import RunStatus
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.documents import RunDocumentRepository
@@ -13,7 +13,7 @@ _ASKS: Final = frozenset({"approval_required", "clarification", "budget_required
 _POLL_SECONDS = 0.1
 
 
-async def ended(runs: RunDocumentRepository, key: RunKey, events: AsyncGenerator[Sequence[StoredEvent]]) -> bool:
+async def ended(runs: RunDocumentRepository, key: RunKey, events: AsyncGenerator[Sequence[EventRow]]) -> bool:
     """Read a stream until the run ends or waits for an answer; return whether it ended."""
     last = ""
     async for batch in until_idle(runs, key, events):
@@ -22,27 +22,24 @@ async def ended(runs: RunDocumentRepository, key: RunKey, events: AsyncGenerator
 
 
 async def until_idle(
-    runs: RunDocumentRepository, key: RunKey, events: AsyncGenerator[Sequence[StoredEvent]]
-) -> AsyncGenerator[Sequence[StoredEvent]]:
+    runs: RunDocumentRepository, key: RunKey, events: AsyncGenerator[Sequence[EventRow]], *, asked: bool = False
+) -> AsyncGenerator[Sequence[EventRow]]:
     """Yield the batches of a stream until the run ends or waits for an answer.
 
-    After a question the status is polled: no event says that a run waits, as other tasks may continue.
+    After a question the status is polled: no event says that a run waits, as other tasks may continue. `asked`: the
+    question may be before the stream.
     """
-    reading: asyncio.Task[Sequence[StoredEvent] | None] | None = None
+    reading: asyncio.Task[Sequence[EventRow] | None] | None = None
     try:
-        async for batch in events:
-            yield batch
-            if any(event.type in _ASKS for event in batch):
-                break
         while True:
             reading = reading or asyncio.get_running_loop().create_task(_next(events), name=f"read-{key.id}")
-            await asyncio.wait([reading], timeout=_POLL_SECONDS)
+            await asyncio.wait([reading], timeout=_POLL_SECONDS if asked else None)
             if not reading.done():
                 if (await runs.row(key)).status is RunStatus.WAITING:
                     return
             elif batch := reading.result():
                 yield batch
-                reading = None
+                reading, asked = None, asked or any(event.type in _ASKS for event in batch)
             else:
                 return
     finally:
@@ -52,5 +49,5 @@ async def until_idle(
         await events.aclose()
 
 
-async def _next(events: AsyncGenerator[Sequence[StoredEvent]]) -> Sequence[StoredEvent] | None:
+async def _next(events: AsyncGenerator[Sequence[EventRow]]) -> Sequence[EventRow] | None:
     return await anext(events, None)

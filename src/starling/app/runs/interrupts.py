@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
-from mcp_gateway.schemas.validation import Validators, faults
+from mcp_gateway.schemas.validation import faults
 from starling.core.errors import ForbiddenError, InvalidRequestError, NotFoundError
-from starling.core.json import JsonObject, digest, storable
+from starling.core.json import JsonObject, storable
+from starling.core.json_schemas.compiled import compiled
 from starling.core.principal import LOCAL_REMEDY, Principal, Scope
 from starling.core.teams.building import ACTIVATE_TEAM
 from starling.infra.postgres.audit import Actor
@@ -43,9 +44,14 @@ class InterruptService:
             found = asked.get(answer.id)
             if found is None and asked:
                 raise NotFoundError("interrupt", answer.id)
-            wrong += self._faults(found, answer, f"[{number}].payload") if found else []
+            if found and answer.state == "resolved":
+                wrong += faults(compiled(found.responseSchema), answer.payload, f"[{number}].payload")
         await self._check_reach(key, [asked[given] for given in ids if given in asked], caller)
-        _refuse(wrong)
+        if wrong:
+            raise InvalidRequestError(
+                f"The answer doesn't fit what was asked for: {'; '.join(wrong)}.",
+                "The interrupt's `responseSchema` says what is expected.",
+            )
         await self.repository.answer(key, [_storable(answer) for answer in answers], actor.name, actor.origin)
 
     async def answer_one(self, answer: InterruptAnswer, actor: Actor, caller: Principal) -> RunKey:
@@ -86,20 +92,6 @@ class InterruptService:
                 "The run may call more than this key, so this key can't answer its questions or raise its budget.",
                 _OTHER_KEY,
             )
-
-    def _faults(self, asked: StoredInterrupt, answer: InterruptAnswer, where: str) -> Sequence[str]:
-        if answer.state == "cancelled":
-            return ()
-        validator = Validators().get(digest(asked.responseSchema), "answer", asked.responseSchema)
-        return faults(validator, answer.payload, where)
-
-
-def _refuse(wrong: Sequence[str]) -> None:
-    if wrong:
-        raise InvalidRequestError(
-            f"The answer doesn't fit what was asked for: {'; '.join(wrong)}.",
-            "The interrupt's `responseSchema` says what is expected.",
-        )
 
 
 def _storable(answer: InterruptAnswer) -> InterruptAnswer:

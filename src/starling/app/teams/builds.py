@@ -37,7 +37,7 @@ class BuildService:
         The same request with the same idempotency key leads to the same run. Raises InvalidRequestError;
         TeamInvalidError for a name that no team may have; ConflictError for one that is taken, QuotaExceededError.
         """
-        if not await self.acceptance.runs.is_repeated(caller.tenant, idempotency_key):
+        if not idempotency_key or not await self.acceptance.runs.begun(caller.tenant, idempotency_key):
             world = await self.activation.world_now(caller)
             if build.name and (findings := await asyncio.to_thread(name_findings, build.name, world)):
                 raise TeamInvalidError(findings, f"A new team can't be named {build.name!r}.")

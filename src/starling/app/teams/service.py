@@ -275,9 +275,8 @@ class TeamService:
             await self.activation.states(connection, key)
         changes: list[TeamChange] = []
         for entry in reversed(await self.teams.changes(key, limit=_HISTORY)):
-            detail = {field: value for field, value in entry.change.detail.items() if field != "tenant"}
-            by = entry.actor
-            changes.append(TeamChange(entry.created_at, entry.change.action, by.name, by.origin, detail))
+            detail = {field: value for field, value in entry.detail.items() if field != "tenant"}
+            changes.append(TeamChange(entry.at, entry.action, entry.by, entry.origin, detail))
         return TeamHistory(name, tuple(changes))
 
     async def diff(self, tenant: str, name: str, before: int | None, after: int | None) -> TeamDiff:
@@ -293,8 +292,8 @@ class TeamService:
                 raise NotFoundError(f"version before {newer} of the team", name, remedy)
             old = await self.activation.version(connection, key, older)
         shown = f"{name}@{older}", f"{name}@{newer}"
-        found = await asyncio.to_thread(lambda: spec_diff(old.spec, new.spec, names=shown))
-        return TeamDiff(name, older, newer, found.text, found.paths)
+        text, paths = await asyncio.to_thread(lambda: spec_diff(old.spec, new.spec, names=shown))
+        return TeamDiff(name, older, newer, text, paths)
 
     async def star(self, caller: Principal, name: str, version: int | None) -> StarSpec:
         """Return the star of a version, default the active, else the newest one.

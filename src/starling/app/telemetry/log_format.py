@@ -4,15 +4,13 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, Literal, cast, override
+from typing import Any, Final, cast, override
 
 from rich.console import Console
 from rich.text import Text
 
 from starling.app.telemetry.log_context import log_context
 from starling.core.secrets.look_alikes import Redaction
-
-type Format = Literal["json", "text"]
 
 _OWN: Final = frozenset({*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"})
 _LINE: Final = ("timestamp", "level", "event", "logger", "exception", "stack")
@@ -21,9 +19,9 @@ _LINE: Final = ("timestamp", "level", "event", "logger", "exception", "stack")
 class LineFormatter(logging.Formatter):
     """Formats records with the bound context and their extra fields."""
 
-    def __init__(self, look: Format, redaction: Redaction) -> None:
+    def __init__(self, redaction: Redaction, *, as_text: bool) -> None:
         super().__init__()
-        self._look: Final = look
+        self._as_text = as_text
         self._redaction = redaction
 
     @override
@@ -37,7 +35,7 @@ class LineFormatter(logging.Formatter):
         if record.stack_info:
             line["stack"] = record.stack_info
         shown = cast("dict[str, Any]", self._redacted(line))
-        if self._look == "json":
+        if not self._as_text:
             return json.dumps(shown, ensure_ascii=False)
         bound = "".join(f" {name}={shown[name]}" for name in sorted(shown.keys() - set(_LINE)))
         traces = "".join(f"\n{shown[name]}" for name in ("exception", "stack") if name in shown)

@@ -38,7 +38,6 @@ def configure_logs(level: str, console: Console, settings: Settings) -> None:
     Each line carries the bound context (run, tenant, trace, correlation). Libraries log from WARNING on; with DEBUG
     from INFO on.
     """
-    redaction = Redaction.of(settings)
     as_text = settings.log_format == "text" or (settings.log_format == "auto" and console.is_terminal)
     stream: IO[str] | LogWriter = console.file
     with suppress(UnsupportedOperation):  # it is not one of the system, which may block
@@ -46,7 +45,7 @@ def configure_logs(level: str, console: Console, settings: Settings) -> None:
         stream = LogWriter(stream)
     on_terminal = as_text and console.is_terminal
     handler: logging.Handler = TerminalHandler(console) if on_terminal else logging.StreamHandler(stream)
-    handler.setFormatter(LineFormatter("text" if as_text else "json", redaction))
+    handler.setFormatter(LineFormatter(Redaction.of(settings), as_text=as_text))
     handler.addFilter(_is_not_quotation)
     logging.basicConfig(level=level, handlers=[handler], force=True)
     for name in _QUIET:

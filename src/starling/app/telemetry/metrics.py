@@ -4,31 +4,26 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Final
+from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
 from starling.app.telemetry.build_info import build_info
 from starling.core.agents import SPECIALIST_PREFIX
 from starling.core.errors import DatabaseUnavailableError
-from starling.core.events.stream import StoredEvent
+from starling.core.run_document.rows import EventRow
 from starling.core.runs import RunStatus
 from starling.infra.postgres.runs.leases import Backlog
 
 _FRESH_SECONDS: Final = 5.0
-_WAIT_SECONDS: Final = 1.5
+_WAIT_SECONDS: Final = 1.0
 _UNFINISHED: Final = tuple(status for status in RunStatus if not status.terminal)
 _RUN_BUCKETS: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 900)
 _CALL_BUCKETS: Final = (0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _FLUSH_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5, 30)
 
 
-_BUILTINS: Final = frozenset({"generalist", "coder"})
-
-
-def _agent_label(agent: str) -> str:
-    """Return the name of an agent that no caller chose, else `other`."""
-    return agent if agent in _BUILTINS or agent.startswith(SPECIALIST_PREFIX) else "other"
+_MOST_NAMES: Final = 500  # of agents that are labels; specialists of servers always are
 
 
 type Measurement = tuple[str, Sequence[str], float]
@@ -69,7 +64,7 @@ class Metrics:
         self.tool_calls = counter("tool_calls", f"Calls of tools; {failures}", "server", "outcome")
         self.tool_seconds = histogram("tool_call_seconds", "Calls of tools, the whole path.", _CALL_BUCKETS, "server")
         self.verdicts = counter(
-            "verdicts", "Verdicts of reviews; agent is a builtin, a server's specialist or `other`.", "agent", "status"
+            "verdicts", "Verdicts of reviews; agent is `other` for members of teams.", "agent", "status"
         )
         self.flush_seconds = histogram("flush_seconds", "Making events durable.", _FLUSH_BUCKETS)
         self.requests = counter("http_requests", "Requests by route.", "method", "route", "status")
@@ -101,6 +96,7 @@ class Metrics:
         self.build = gauge("build_info", "1; the labels say what runs here.", "version", "commit")
         ProcessCollector(registry=registry)
         self.measured: list[Measurement] | None = None
+        self._names = set[str]()
 
     def measure(self, instrument: str, *labels: str, value: float = 1) -> None:
         """Add to a counter, or observe by a histogram."""
@@ -115,14 +111,23 @@ class Metrics:
         for instrument, labels, value in measured:
             self.measure(instrument, *labels, value=value)
 
-    def written(self, _: str, events: Sequence[StoredEvent], seconds: float) -> None:
+    def written(self, _: str, events: Sequence[EventRow], seconds: float) -> None:
         """Count a flush, its verdicts, and the run that ended with it."""
         self.measure("flush_seconds", value=seconds)
         for event in events:
             if event.type == "reflection":
-                self.measure("verdicts", _agent_label(event.data["agent"]), event.data["status"])
+                self.measure("verdicts", self._agent_label(event.data), event.data["status"])
         if events and events[-1].type == "done":
             self.measure("runs_ended", str(events[-1].data["status"]))
+
+    def _agent_label(self, verdict: Mapping[str, Any]) -> str:
+        """Return the name of an agent; `other` for members of teams, and beyond the first names that callers chose."""
+        agent: str = verdict["agent"]
+        if "/" in verdict["path"]:
+            return "other"
+        if agent.startswith(SPECIALIST_PREFIX) or len(self._names) < _MOST_NAMES:
+            self._names.add(agent)
+        return agent if agent in self._names else "other"
 
     def text(self) -> bytes:
         """Return everything in Prometheus' text format."""

@@ -2,9 +2,8 @@
 
 import asyncio
 import logging
-from collections import defaultdict
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, closing, suppress
 from dataclasses import dataclass, field
 
 from starling.core.background_tasks import in_background
@@ -48,39 +47,27 @@ class ScoreRelay:
         self._outage = Outage(_log, failing, f"scores are delivered to {client.address} again", clock.monotonic)
         self._pause = 0.0  # after the last delivery, if it failed
         self._next = Deadline(clock, 0)
-        self._wake = asyncio.Event()
-        self._closing = False
+        self._turn = asyncio.Lock()
 
-    async def deliver_until_closed(self, hub: NotificationHub) -> None:
-        """Deliver until `close` is called, and once more then."""
-        with hub.subscribed(FEEDBACK_CHANNEL, lambda _: self._wake.set(), self._wake.set):
-            closing = False
-            while not closing:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(_LOOK_SECONDS):
-                        await self._wake.wait()
-                self._wake.clear()
-                closing = self._closing
+    async def deliver_forever(self, hub: NotificationHub) -> None:
+        """Deliver until cancelled."""
+        async with aclosing(hub.notices(FEEDBACK_CHANNEL, at_least_every=_LOOK_SECONDS)) as notices:
+            async for _ in notices:
                 await self.deliver()
-
-    def close(self) -> None:
-        """Have the delivery end soon: the process ends."""
-        self._closing = True
-        self._client.hurry()
-        self._wake.set()
 
     async def deliver(self) -> None:
         """Deliver all that is due until Langfuse fails; do nothing in the pause after a failure."""
-        with suppress(DatabaseUnavailableError):
-            while self._next.passed and (found := await self._unsent.take(_AT_ONCE)):
-                if expired := [one for one in found if one.expired]:
-                    text = "scores of %d runs are not sent: they are older than %d days"
-                    _log.warning(text, len(expired), DELIVERY_DAYS)
-                    await self._unsent.settle((), expired)
-                if batch := [one for one in found if not one.expired]:
-                    done = await asyncio.to_thread(self._send, batch)
-                    await self._unsent.settle(done.sent, [one for one, _ in done.refused])
-                    self._report(done)
+        async with self._turn:
+            with suppress(DatabaseUnavailableError):
+                while self._next.passed and (found := await self._unsent.take(_AT_ONCE)):
+                    if expired := [one for one in found if one.expired]:
+                        text = "scores of %d runs are not sent: they are older than %d days"
+                        _log.warning(text, len(expired), DELIVERY_DAYS)
+                        await self._unsent.settle((), expired)
+                    if batch := [one for one in found if not one.expired]:
+                        done = await asyncio.to_thread(self._send, batch)
+                        await self._unsent.settle(done.sent, [one for one, _ in done.refused])
+                        self._report(done)
 
     def _send(self, batch: Sequence[UnsentScores]) -> _Delivery:
         """Send a batch; if Langfuse refuses some of it, in halves, since its answer doesn't say which. Blocks."""
@@ -110,16 +97,9 @@ class ScoreRelay:
 
     def _report(self, done: _Delivery) -> None:
         """Log what was refused, and outages of Langfuse; set the pause."""
-        runs_by_reason: defaultdict[str, list[str]] = defaultdict(list)
         for one, reason in done.refused:
-            runs_by_reason[reason].append(one.run_id)
-        for reason, runs in runs_by_reason.items():
-            _log.warning(
-                "%s refused scores of these runs, they are not sent again: %s: %s",
-                self._client.address,
-                ", ".join(runs),
-                reason,
-            )
+            text = "%s refused scores of run %s, they are not sent again: %s"
+            _log.warning(text, self._client.address, one.run_id, reason)
         if done.failure:
             self._outage.failed(done.failure)
         else:
@@ -138,14 +118,11 @@ async def relay_scores(settings: Settings, unsent: UnsentScoreRepository, hub: N
     if destination is None:
         yield
         return
-    client = ScoreClient(destination, timeout=_SEND_SECONDS)
-    relay = ScoreRelay(unsent, client, SystemClock(), with_comments=settings.trace_content)
-    try:
-        async with in_background(relay.deliver_until_closed(hub), "deliver-scores") as delivery:
+    with closing(ScoreClient(destination, timeout=_SEND_SECONDS)) as client:
+        relay = ScoreRelay(unsent, client, SystemClock(), with_comments=settings.trace_content)
+        async with in_background(relay.deliver_forever(hub), "deliver-scores"):
             try:
                 yield
             finally:
-                relay.close()
-                await asyncio.wait([delivery], timeout=_LAST_SECONDS)
-    finally:
-        client.close()
+                async with in_background(relay.deliver(), "deliver-last-scores") as last:
+                    await asyncio.wait([last], timeout=_LAST_SECONDS)

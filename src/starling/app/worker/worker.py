@@ -95,7 +95,8 @@ class Worker:
             try:
                 await self._until_drained(fetching, renewing)
             finally:
-                fetching.cancel()
+                if not fetching.cancelling():  # a second time would cut off the jobs that it finishes
+                    fetching.cancel()
                 await self._hand_back(fetching)
                 counts = self._drain_counts
                 if counts["held"]:

@@ -55,8 +55,11 @@ class Checks(Event):
     findings: list[CheckFinding]
 
 
-class MetCriterion(ClosedDocument):
-    """Whether a result fulfils a criterion, and why not. Nobody could judge one that is not `decided`."""
+class CriterionReport(ClosedDocument):
+    """Whether a result fulfils a criterion, and why not. What a case must and must not call counts as criteria.
+
+    One that nobody could judge is not `decided`, and counts neither way.
+    """
 
     id: str
     met: bool
@@ -77,7 +80,7 @@ class Proof(Event):
     case: str
     passed: bool
     counts: bool = True
-    criteria: list[MetCriterion]
+    criteria: list[CriterionReport]
     live: int
     fixture: int
     simulated: int

@@ -1,8 +1,6 @@
-"""Any event, and an event as it stands in its run's stream."""
+"""Any event of a run's stream."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
@@ -59,16 +57,3 @@ type AnyEvent = Annotated[
 ]
 
 ANY_EVENT: TypeAdapter[AnyEvent] = TypeAdapter(AnyEvent, config=ConfigDict(defer_build=True))
-
-
-@dataclass(frozen=True, slots=True)
-class StoredEvent:
-    """An event as it stands in its run's stream; `seq` counts from 1 without a gap.
-
-    `json` is the JSON text of `data` where the process that wrote the event has it.
-    """
-
-    seq: int
-    type: str
-    data: Mapping[str, Any]
-    json: bytes = field(default=b"", compare=False, repr=False)

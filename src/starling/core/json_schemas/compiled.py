@@ -5,8 +5,9 @@ server's own language may understand, are left to the server.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
+from graphlib import CycleError, TopologicalSorter
 from typing import Any, Final, cast
 
 import jsonschema_rs
@@ -22,6 +23,7 @@ from starling.core.json_schemas.subschemas import (
     of_children,
     of_same_value,
     replaced,
+    with_parts,
 )
 
 _PATTERNS: Final = jsonschema_rs.RegexOptions(size_limit=2**18, dfa_size_limit=2**20)  # bytes: up to 1 ms a pattern
@@ -31,14 +33,10 @@ _MOST_LEVELS: Final = 64  # of a schema
 _MOST_EVALUATIONS: Final = 4_000_000  # of a check: about 100 ms
 _MOST_LISTED: Final = 6_000  # evaluations up to which all faults are listed: one takes 25 microseconds
 _COMBINING: Final = ("anyOf", "oneOf", "not", "if")
-_NEWEST: Final = jsonschema_rs.Draft202012Validator
-_DIALECTS: Final = {
-    "http://json-schema.org/draft-04/schema": jsonschema_rs.Draft4Validator,
-    "http://json-schema.org/draft-06/schema": jsonschema_rs.Draft6Validator,
-    "http://json-schema.org/draft-07/schema": jsonschema_rs.Draft7Validator,
-    "https://json-schema.org/draft/2019-09/schema": jsonschema_rs.Draft201909Validator,
-    "https://json-schema.org/draft/2020-12/schema": _NEWEST,
-}
+_DIALECTS: Final = (
+    *(f"http://json-schema.org/draft-{number}/schema" for number in ("04", "06", "07")),
+    *(f"https://json-schema.org/draft/{date}/schema" for date in ("2019-09", "2020-12")),
+)
 _TOO_DEEP: Final = "is nested too deeply"
 _UNRESOLVED: Final[Schema] = {
     "not": {},
@@ -120,24 +118,10 @@ class EvaluationBound:
 
 def _in_order(following: Sequence[Sequence[int]]) -> list[int] | None:
     """Return the numbers so that each comes after those that follow from it, None where one follows from itself."""
-    done: dict[int, bool] = {}
-    order: list[int] = []
-    for start in range(len(following)):
-        stack = [(start, iter(following[start]))] if start not in done else []
-        done.setdefault(start, False)
-        while stack:
-            part, rest = stack[-1]
-            child = next(rest, None)
-            if child is None:
-                done[part] = True
-                order.append(part)
-                stack.pop()
-            elif child not in done:
-                done[child] = False
-                stack.append((child, iter(following[child])))
-            elif not done[child]:
-                return None
-    return order
+    try:
+        return list(TopologicalSorter(dict(enumerate(following))).static_order())
+    except CycleError:
+        return None
 
 
 class UncheckableError(Exception):
@@ -151,18 +135,9 @@ class CompiledSchema:
     document: Schema
     unusable: str = ""
     most_evaluations: int = _MOST_EVALUATIONS
-    checked: Schema = field(default_factory=dict[str, Any])  # the document as values are checked against it
     _validator: jsonschema_rs.Validator | None = None
     _bound: EvaluationBound | None = None
     _combines: bool = False
-
-    def fits(self, value: object) -> bool:
-        """Whether a value fits. Raises UncheckableError."""
-        validator, _ = self._usable_for(value)
-        try:
-            return validator.is_valid(value)
-        except ValueError as error:  # no JSON, or nested too deeply
-            raise UncheckableError(_line(error)) from None
 
     def errors(self, value: object) -> list[jsonschema_rs.ValidationError] | None:
         """Return the errors of a value, only one of a large value, None for too many. Raises UncheckableError."""
@@ -177,7 +152,7 @@ class CompiledSchema:
             validator.validate(value)
         except jsonschema_rs.ValidationError as error:
             return [error]
-        except ValueError as error:
+        except ValueError as error:  # no JSON, or nested too deeply
             raise UncheckableError(_line(error)) from None
         return None
 
@@ -203,12 +178,15 @@ def compiled(schema: Mapping[str, Any]) -> CompiledSchema:
     except UnboundedSchemaError as error:
         return CompiledSchema(document, str(error))
     try:
-        validator = dialect_of(document)(dict(kept), validate_formats=False, pattern_options=_PATTERNS, offline=True)
+        validator = jsonschema_rs.validator_for(
+            dict(kept), validate_formats=False, pattern_options=_PATTERNS, offline=True
+        )
     except jsonschema_rs.ValidationError as error:
         return CompiledSchema(document, UNRESOLVED if error.kind.name == "$ref" else f"is wrong: {_line(error)}")
     except (ValueError, jsonschema_rs.ReferencingError) as error:
         return CompiledSchema(document, f"is wrong: {_line(error)}")
-    return CompiledSchema(document, "", _MOST_EVALUATIONS, kept, validator, bound, _combines(document))
+    combines = any(keyword in part for part in with_parts(document) for keyword in _COMBINING)
+    return CompiledSchema(document, "", _MOST_EVALUATIONS, validator, bound, combines)
 
 
 def fault_of(schema: Mapping[str, Any]) -> str | None:
@@ -229,11 +207,6 @@ def without_unknown_dialect(schema: Mapping[str, Any]) -> Schema:
     if not isinstance(named, str) or named.removesuffix("#") in _DIALECTS:
         return schema
     return {keyword: value for keyword, value in schema.items() if keyword != "$schema"}
-
-
-def dialect_of(schema: Schema) -> type[jsonschema_rs.Validator]:
-    """Return the validator of the dialect that a schema names, else of the newest."""
-    return _DIALECTS.get(str(schema.get("$schema")).removesuffix("#"), _NEWEST)
 
 
 def is_unresolved(error: jsonschema_rs.ValidationError) -> bool:
@@ -281,20 +254,10 @@ def _usable(document: Schema) -> Schema:
 @lru_cache(maxsize=4_096)
 def _is_linear(pattern: str) -> bool:
     try:
-        _NEWEST({"pattern": pattern}, pattern_options=_PATTERNS)
+        jsonschema_rs.validator_for({"pattern": pattern}, pattern_options=_PATTERNS)
     except ValueError:
         return False
     return True
-
-
-def _combines(document: Schema) -> bool:
-    stack = [document]
-    while stack:
-        part = stack.pop()
-        if any(keyword in part for keyword in _COMBINING):
-            return True
-        stack += all_of(part)
-    return False
 
 
 def _text(value: object) -> bytes:

@@ -36,6 +36,15 @@ def all_of(schema: Schema) -> Iterator[Schema]:
     yield from _parts(schema, (*_SAME_VALUE, *_ONE_OF_CHILDREN, *_FURTHER_OF_CHILDREN, *_UNUSED))
 
 
+def with_parts(schema: Schema) -> Iterator[Schema]:
+    """Yield a schema and all parts of it, at any depth."""
+    stack = [schema]
+    while stack:
+        part = stack.pop()
+        yield part
+        stack += all_of(part)
+
+
 def replaced(schema: Schema, parts: Mapping[int, Schema]) -> dict[str, Any]:
     """Return the schema with its parts, given by their `id`, replaced."""
 
@@ -96,11 +105,8 @@ class Targets:
 
     def __init__(self, root: Schema) -> None:
         self._named: dict[str, Schema] = {"": root}
-        stack = [root]
-        while stack:
-            part = stack.pop()
+        for part in with_parts(root):
             self._named |= dict.fromkeys(_names(part), part)
-            stack += all_of(part)
 
     def get(self, reference: object) -> Schema | None:
         """Return what a reference points at, None for anything outside of the document."""
@@ -117,11 +123,9 @@ class Targets:
 
 def reference_fault(schema: Schema) -> str:
     """Return which reference of a schema leaves the document, or leads to itself; empty if none does."""
-    targets, stack = Targets(schema), [schema]
-    while stack:
-        part = stack.pop()
-        stack += all_of(part)
-        seen: list[Schema] = []
+    targets = Targets(schema)
+    for start in with_parts(schema):
+        part, seen = start, list[Schema]()
         while isinstance(reference := part.get("$ref"), str):
             if any(part is one for one in seen):
                 return f"refers to itself without end: {reference[:_SHOWN_CHARS]}"

@@ -50,21 +50,14 @@ def read_document[D: BaseModel](text: str, kind: type[D]) -> _Reading[D]:
     """
     if (value := getattr(kind, "WHOLE_ANSWERS", {}).get(text.strip(_AROUND_WORD).casefold())) is not None:
         return kind.model_validate(value), ()
-    document, errors = _first_document(text, kind)
-    if document is not None and _agreed_members(kind) and _is_contradicted(document, text):
+    document, errors = _first_fit((value for written in _objects(text) for value in written.readings), kind)
+    if document is None:
+        document, wrong = _first_fit(_cut_object(text, kind), kind)
+        if document is None:
+            return None, errors or wrong or [_without_object(text)]
+    if _agreed_members(kind) and _is_contradicted(document, text):
         return None, ["document: the answer has several that contradict each other"]
-    return document, errors
-
-
-def _first_document[D: BaseModel](text: str, kind: type[D]) -> _Reading[D]:
-    errors: Sequence[str] = ()
-    for written in _objects(text):
-        document, wrong = _first_fit(written.readings, kind)
-        if document is not None:
-            return document, ()
-        errors = errors or wrong
-    document, wrong = _first_fit(_cut_object(text, kind), kind)
-    return document, () if document is not None else errors or wrong or [_without_object(text)]
+    return document, ()
 
 
 def _agreed_members(kind: type[BaseModel]) -> Sequence[str]:
@@ -193,28 +186,18 @@ def _readings(text: str) -> Iterator[dict[str, Any]]:
 
 
 def _first_fit[D: BaseModel](readings: Iterable[dict[str, Any]], kind: type[D]) -> _Reading[D]:
+    """Return the first document that a reading is, or wraps in a single member; else the errors of the first one."""
     errors: Sequence[str] = ()
-    for value in readings:
-        document, wrong = _fit(value, kind)
-        if document is not None:
-            return document, ()
-        errors = errors or wrong
-    return None, errors
-
-
-def _fit[D: BaseModel](value: dict[str, Any], kind: type[D]) -> _Reading[D]:
-    """Return the document that `value` is, or wraps in a single member, and the errors."""
-    first: Sequence[str] = ()
-    for candidate in (value, *_wrapped(value)):
+    for candidate in (one for value in readings for one in (value, *_wrapped(value))):
         try:
             document = kind.model_validate(storable(candidate))
         except ValidationError as error:
-            first = first or described(error)
+            errors = errors or described(error)
             continue
         if document.model_fields_set:
             return document, ()
-        first = first or [f"the object has none of the members {', '.join(kind.model_fields)}"]
-    return None, first
+        errors = errors or [f"the object has none of the members {', '.join(kind.model_fields)}"]
+    return None, errors
 
 
 def _wrapped(value: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -199,7 +199,7 @@ def _typed(value: object, parameters: JsonObject, key: str) -> Any:
 
 def _fits(schema: JsonObject, arguments: Mapping[str, Any]) -> bool:
     try:
-        return compiled(schema).fits(arguments)
+        return compiled(schema).errors(arguments) == []
     except UncheckableError:
         return False
 

@@ -18,11 +18,15 @@ class RunRow(RunHeader):
 
 @dataclass(frozen=True, slots=True)
 class EventRow:
-    """An event of a run's stream; `data` as its JSON has it."""
+    """An event of a run's stream; `seq` counts from 1 without a gap, `data` is as its JSON has it.
+
+    `json` is that JSON where the process that wrote the event has it.
+    """
 
     seq: int
     type: str
     data: Mapping[str, Any]
+    json: bytes = field(default=b"", compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal, get_args
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, SecretStr, field_validator
+from pydantic import AliasChoices, BeforeValidator, Field, SecretStr, field_validator
 from pydantic_settings import (
     BaseSettings,
     InitSettingsSource,
@@ -16,6 +16,7 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
+from starling.core.closed_document import ClosedDocument
 from starling.core.fit import TOOL_RESULT
 from starling.core.governance import GovernanceTable
 from starling.core.prompts import PROMPT_NAMES
@@ -24,8 +25,18 @@ from starling.core.settings.sources import EnvironmentSource
 from starling.core.tool_calls import ApprovalPolicy
 
 _HOST: Final = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*\.?")
-_MODELS: Final = ("model", "model_router", "model_reasoning", "model_coding", "model_supervisor")
-_LISTS: Final = (*_MODELS, "stdio_over_http", "trusted_proxies", "allowed_addresses")
+
+
+def _parts(value: object) -> object:
+    """Split `a:b, c:d` into its parts, such as a model and its fallbacks, in order."""
+    if isinstance(value, str):
+        return tuple(part.strip() for part in value.split(",") if part.strip())
+    return value
+
+
+_List = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_parts)]
+"""Texts that a variable has with commas between them."""
+_LogLevel = Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(lambda level: str(level).upper())]
 
 
 def environment() -> Mapping[str, str]:
@@ -33,14 +44,12 @@ def environment() -> Mapping[str, str]:
     return os.environ  # noqa: TID251 - the one place
 
 
-class ProviderSettings(BaseModel):
+class ProviderSettings(ClosedDocument):
     """A custom OpenAI-compatible endpoint: `providers.<name>` adds the models `<name>:<model>`.
 
     `api` is the protocol: `/chat/completions` or `/responses` below `base_url`. `lacks` names features that are not to
     be tried, for an endpoint that ignores them without refusing them.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     base_url: str
     api_key: SecretStr | None = None
@@ -48,10 +57,8 @@ class ProviderSettings(BaseModel):
     lacks: tuple[Literal["tools", "json_schema", "json_object"], ...] = ()
 
 
-class Limits(BaseModel):
+class Limits(ClosedDocument):
     """Limits of runs and workers. A caller may request lower limits, never higher ones."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     run_seconds: float = Field(default=300, description="Time limit of a run.", gt=0, le=86_400)
     model_call_seconds: float = Field(default=60, description="Time limit of a model call.", gt=0)
@@ -160,7 +167,7 @@ class Settings(BaseSettings):
         "Address on which the API listens; on any but a loopback address every request needs a key.",
     )
     port: int = _setting("PORT", 8000, "Port of the API; 0 selects a free one.", ge=0, le=65_535)
-    log_level: str = _setting(
+    log_level: _LogLevel = _setting(
         "LOG_LEVEL",
         "INFO",
         "`DEBUG`, `INFO`, `WARNING` or `ERROR`; logs go to stderr. Commands that run no service use `WARNING` "
@@ -205,7 +212,7 @@ class Settings(BaseSettings):
     wrong_keys_per_minute: int = _setting(
         "STARLING_WRONG_KEYS_PER_MINUTE", 20, "Wrong keys per minute from one address, per API process.", ge=1
     )
-    trusted_proxies: Annotated[tuple[str, ...], NoDecode] = _setting(
+    trusted_proxies: _List = _setting(
         "STARLING_TRUSTED_PROXIES",
         (),
         "Comma-separated addresses and networks of reverse proxies whose `X-Forwarded-For` names the address "
@@ -223,13 +230,13 @@ class Settings(BaseSettings):
     watch_mcp_config: bool = _setting(
         "STARLING_WATCH_MCP_CONFIG", False, "Reload when that file changes; the same as `starling up --watch`."
     )
-    stdio_over_http: Annotated[tuple[str, ...], NoDecode] = _setting(
+    stdio_over_http: _List = _setting(
         "STARLING_STDIO_OVER_HTTP",
         (),
         "Comma-separated command lines, or folders that end with `/`, which keys with the scope `admin` may "
         "add as stdio servers over HTTP.",
     )
-    allowed_addresses: Annotated[tuple[str, ...], NoDecode] = _setting(
+    allowed_addresses: _List = _setting(
         "STARLING_ALLOWED_ADDRESSES",
         (),
         "Comma-separated hosts and networks that servers which come over HTTP may have besides public addresses.",
@@ -248,22 +255,16 @@ class Settings(BaseSettings):
     openai_base_url: str = _setting(
         "OPENAI_BASE_URL", "https://api.openai.com/v1", "Base URL of the provider `openai`."
     )
-    model: Annotated[tuple[str, ...], NoDecode] = _setting(
+    model: _List = _setting(
         "STARLING_MODEL",
         (),
         "`provider:model` for all roles; fallbacks follow after commas. Default: OpenAI with a key, else "
         "`llama3.2:3b` of an Ollama that has it, else `offline:rules`.",
     )
-    model_router: Annotated[tuple[str, ...], NoDecode] = _setting(
-        "STARLING_MODEL_ROUTER", (), "The same for the role `router`."
-    )
-    model_reasoning: Annotated[tuple[str, ...], NoDecode] = _setting(
-        "STARLING_MODEL_REASONING", (), "The same for the role `reasoning`."
-    )
-    model_coding: Annotated[tuple[str, ...], NoDecode] = _setting(
-        "STARLING_MODEL_CODING", (), "The same for the role `coding`."
-    )
-    model_supervisor: Annotated[tuple[str, ...], NoDecode] = _setting(
+    model_router: _List = _setting("STARLING_MODEL_ROUTER", (), "The same for the role `router`.")
+    model_reasoning: _List = _setting("STARLING_MODEL_REASONING", (), "The same for the role `reasoning`.")
+    model_coding: _List = _setting("STARLING_MODEL_CODING", (), "The same for the role `coding`.")
+    model_supervisor: _List = _setting(
         "STARLING_MODEL_SUPERVISOR", (), "The same for supervisors. Default: the models of the role `reasoning`."
     )
     embeddings: str = _setting(
@@ -345,14 +346,6 @@ class Settings(BaseSettings):
                 ip_network(host, strict=False)  # its error names the value
         return value
 
-    @field_validator(*_LISTS, mode="before")
-    @classmethod
-    def _split(cls, value: object) -> object:
-        """Split `a:b, c:d` into its parts, such as a model and its fallbacks, in order."""
-        if isinstance(value, str):
-            return tuple(part.strip() for part in value.split(",") if part.strip())
-        return value
-
     @field_validator("ollama_base_url")
     @classmethod
     def _address(cls, value: str) -> str:
@@ -374,13 +367,6 @@ class Settings(BaseSettings):
         if "" in value.values():
             raise ValueError("a name in Langfuse must not be empty")
         return value
-
-    @field_validator("log_level")
-    @classmethod
-    def _known_level(cls, value: str) -> str:
-        if value.upper() not in ("DEBUG", "INFO", "WARNING", "ERROR"):
-            raise ValueError("must be DEBUG, INFO, WARNING or ERROR")
-        return value.upper()
 
     @classmethod
     def settings_customise_sources(

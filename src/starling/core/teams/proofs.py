@@ -6,6 +6,7 @@ from typing import Final, Literal
 from pydantic import computed_field
 
 from starling.core.closed_document import ClosedDocument
+from starling.core.events.build_events import CriterionReport
 from starling.core.tool_calls import AnswerSource
 
 type ProofState = Literal["proven", "unproven", "failed"]
@@ -49,18 +50,6 @@ class TrialRecord(ClosedDocument):
     artifacts: tuple[str, ...] = ()
     tokens: int = 0
     seconds: float = 0.0
-
-
-class CriterionReport(ClosedDocument):
-    """Whether a result fulfils a criterion, and why not. What a case must and must not call counts as criteria.
-
-    One that nobody could judge is not `decided`, and counts neither way.
-    """
-
-    id: str
-    met: bool
-    reason: str = ""
-    decided: bool = True
 
 
 class CaseReport(ClosedDocument):

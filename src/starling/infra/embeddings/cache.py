@@ -81,9 +81,9 @@ class PostgresCachingEmbedder(CachingEmbedder):
 
 
 @contextmanager
-def _logged(warning: str) -> Generator[None]:
-    """Log a warning while Postgres is away, and do without it."""
+def _logged(text: str) -> Generator[None]:
+    """Do without Postgres while it is away; the engine reports that."""
     try:
         yield
     except DatabaseUnavailableError as error:
-        _log.warning(warning, error)
+        _log.info(text, error)

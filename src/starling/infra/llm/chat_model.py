@@ -5,13 +5,15 @@ import math
 from collections.abc import AsyncGenerator, Iterable
 from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
+from functools import partial
 from typing import Final, Literal, Protocol
 
 from starling.core.clock import SystemClock
 from starling.core.errors import LLMInvalidResponse, LLMServerError, ModelError
 from starling.core.llm import FailedAttempt, ModelReply, ModelRequest, ModelToolCall, TextDelta, TokenUsage
+from starling.core.text import one_line
 from starling.infra.fast_json import dumps
-from starling.infra.llm.endpoint_capabilities import Dialect
+from starling.infra.llm.endpoint_capabilities import Dialect, EndpointFeatures
 
 type ReplyStream = AsyncGenerator[TextDelta | ModelReply, None]
 
@@ -56,11 +58,6 @@ class ChatModel(Protocol):
         """`provider:model`."""
         ...
 
-    @property
-    def lacking(self) -> Dialect:
-        """Features that the endpoint has refused, or is set to lack; requests do without them."""
-        ...
-
     async def respond(self, request: ModelRequest) -> ModelReply:
         """Return the complete answer within `request.timeout` seconds."""
         ...
@@ -68,6 +65,12 @@ class ChatModel(Protocol):
     def stream_respond(self, request: ModelRequest) -> ReplyStream:
         """Yield text as it arrives, then the complete `ModelReply`, within `request.timeout` seconds."""
         ...
+
+
+class ModelAdapter(ChatModel, Protocol):
+    """A model whose output is not read yet, with the `features` of its endpoint."""
+
+    features: EndpointFeatures
 
 
 def report_failed_attempt(request: ModelRequest, error: ModelError, warning: str = "") -> None:
@@ -138,10 +141,7 @@ def status_failure(model: str, status: int, text: str, retry_after: str | None) 
     return LLMServerError(model, reason, _REMEDIES.get(status, ""), status=status, retry_after=seconds)
 
 
-def shortened(text: str) -> str:
-    """Return `text` on one line, shortened for a message."""
-    line = " ".join(text.split())
-    return line if len(line) <= _REASON_CHARS else f"{line[:_REASON_CHARS]}…"
+shortened = partial(one_line, limit=_REASON_CHARS)  # for a message
 
 
 def excerpt(data: bytes) -> str:

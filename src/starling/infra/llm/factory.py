@@ -13,7 +13,7 @@ from starling.core.clock import Clock, SystemClock
 from starling.core.errors import ConfigurationError, LLMServerError
 from starling.core.llm import ModelReply, ModelRequest, ModelRole
 from starling.core.settings.schema import Settings
-from starling.infra.llm.chat_model import ChatModel, Endpoint, ModelName, ReplyStream
+from starling.infra.llm.chat_model import ChatModel, Endpoint, ModelAdapter, ModelName, ReplyStream
 from starling.infra.llm.client import FallbackModelClient
 from starling.infra.llm.endpoint_capabilities import Dialect
 from starling.infra.llm.model_selection import (
@@ -88,7 +88,7 @@ class ModelFactory:
         except ConfigurationError as error:
             return UnavailableModel(text, error.message, error.remedy)
 
-    def adapter(self, name: ModelName, lacks: Dialect = frozenset()) -> ChatModel:
+    def adapter(self, name: ModelName, lacks: Dialect = frozenset()) -> ModelAdapter:
         """Return a new adapter, which has learned nothing about its endpoint and whose output is not read.
 
         It does not try the features in `lacks`. Raises ConfigurationError.
@@ -116,7 +116,6 @@ class UnavailableModel:
     name: str
     reason: str
     remedy: str
-    lacking: Dialect = frozenset()
 
     async def respond(self, request: ModelRequest) -> ModelReply:
         del request

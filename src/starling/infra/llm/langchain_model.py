@@ -102,13 +102,8 @@ class LangChainModel:
         self.name = name
         self._build = build
         self._built: dict[tuple[float | None, int | None], BaseChatModel] = {}
-        self._features = EndpointFeatures(_DIALECT, lacks)
+        self.features = EndpointFeatures(_DIALECT, lacks)
         trace_model_requests()
-
-    @property
-    def lacking(self) -> Dialect:
-        """Features that the endpoint has refused, or is set to lack; requests do without them."""
-        return self._features.lacking
 
     async def respond(self, request: ModelRequest) -> ModelReply:
         """Return the complete answer within `request.timeout` seconds."""
@@ -124,7 +119,7 @@ class LangChainModel:
         whole = None
         async for chunk in self._chunks(request, deadline):
             whole = chunk if whole is None else whole + chunk
-            if text := _text(chunk):
+            if text := str(chunk.text):
                 yield TextDelta(text)
         if whole is None:
             raise LLMInvalidResponse(self.name, "the stream contained no answer.")
@@ -132,7 +127,7 @@ class LangChainModel:
 
     async def _chunks(self, request: ModelRequest, deadline: float) -> AsyncGenerator[AIMessageChunk]:
         """Yield the pieces of an answer; without what the endpoint refuses, if it refuses before the first piece."""
-        attempt = self._features.attempt(_SCHEMA_FORMS)
+        attempt = self.features.attempt(_SCHEMA_FORMS)
         while True:
             begun = False
             try:
@@ -143,18 +138,17 @@ class LangChainModel:
                         async with asyncio.timeout_at(deadline):
                             chunk: AIMessageChunk | None = await anext(stream, None)
                         if chunk is None:
-                            break
+                            return
                         if not begun:
                             attempt.succeed()
                         begun = True
                         yield chunk
-                return
             except Exception as error:  # as above
                 if begun or not self._reduce(attempt, request, error):
                     raise self._failure(error) from error
 
     async def _answer(self, request: ModelRequest) -> ModelReply:
-        attempt = self._features.attempt()
+        attempt = self.features.attempt()
         while True:
             try:
                 dialect, response = attempt.dialect, request.response
@@ -185,7 +179,7 @@ class LangChainModel:
 
     async def _structured(self, request: ModelRequest, response: ResponseSchema, dialect: Dialect) -> ModelReply:
         model = self._with_structured_output(self._model(request, dialect), response)
-        answer = await model.ainvoke(_plain_messages(request.messages))
+        answer = await model.ainvoke([_message(message) for message in request.messages])
         reply = self._reply(answer["raw"])
         parsed = as_object(answer["parsed"])
         content = dumps(parsed).decode() if parsed else reply.content
@@ -206,12 +200,8 @@ class LangChainModel:
 
     def _runnable(self, request: ModelRequest, dialect: Dialect) -> Any:
         model = self._model(request, dialect)
-        if request.tools:
-            return (
-                model.bind_tools([tool_definition(tool) for tool in request.tools])
-                if Feature.TOOLS in dialect
-                else model
-            )
+        if request.tools and Feature.TOOLS in dialect:
+            return model.bind_tools([tool_definition(tool) for tool in request.tools])
         if request.response is not None and schema_form(dialect, request) is Feature.SCHEMA_TOOL:
             return model.bind_tools([tool_definition(schema_tool(request.response))], tool_choice=request.response.name)
         return model
@@ -220,7 +210,7 @@ class LangChainModel:
         usage = answer.usage_metadata
         blocks = [as_object(block) for block in answer.content_blocks]  # wherever the provider's package puts reasoning
         return ModelReply(
-            content=_text(answer),
+            content=str(answer.text),
             tool_calls=tuple(_calls(answer)),
             usage=TokenUsage(usage["input_tokens"], usage["output_tokens"]) if usage else TokenUsage(),
             model=self.name,
@@ -270,12 +260,9 @@ class LangChainModel:
 def _messages(request: ModelRequest, dialect: Dialect) -> list[BaseMessage]:
     if request.tools and Feature.TOOLS not in dialect:
         request = with_tools_in_prompt(request)
-    if request.response is None or schema_form(dialect, request) is Feature.SCHEMA_TOOL:
-        return _plain_messages(request.messages)
-    return _plain_messages(with_schema_in_prompt(request.messages, request.response))
-
-
-def _plain_messages(messages: tuple[Message, ...]) -> list[BaseMessage]:
+    messages = request.messages
+    if request.response is not None and schema_form(dialect, request) is not Feature.SCHEMA_TOOL:
+        messages = with_schema_in_prompt(messages, request.response)
     return [_message(message) for message in messages]
 
 
@@ -295,10 +282,6 @@ def _message(message: Message) -> BaseMessage:
             reasoning = message.reasoning  # packages of providers that want it back read it there
             kept = {_REASONING_FIELD: reasoning.text} if reasoning and reasoning.field == _REASONING_FIELD else {}
             return AIMessage(message.content, tool_calls=calls, additional_kwargs=kept)
-
-
-def _text(message: AIMessage) -> str:
-    return str(message.text)
 
 
 def _calls(answer: AIMessage) -> Iterator[ModelToolCall]:

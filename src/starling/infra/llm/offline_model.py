@@ -13,7 +13,7 @@ from typing import Any
 from starling.core.json import canonical
 from starling.core.llm import ModelReply, ModelRequest, TextDelta, ToolSpec
 from starling.infra.llm.chat_model import ReplyStream
-from starling.infra.llm.endpoint_capabilities import Dialect
+from starling.infra.llm.endpoint_capabilities import EndpointFeatures
 from starling.infra.llm.model_selection import OFFLINE
 from starling.infra.llm.offline_decisions import decide, definition, select_calls, slots_of
 from starling.infra.llm.offline_texts import Element, leaves, masked, opening, parse_json, stems, values_of
@@ -51,7 +51,7 @@ class OfflineModel:
     """Answers the prompts that a language model gets by rules: the same request always gets the same answer."""
 
     name = OFFLINE
-    lacking: Dialect = frozenset()
+    features = EndpointFeatures(frozenset())
 
     async def respond(self, request: ModelRequest) -> ModelReply:
         prompt = Element({}, "\n".join(message.content for message in request.messages if message.role == "user"))

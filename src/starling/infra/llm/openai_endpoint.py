@@ -18,7 +18,7 @@ from starling.infra.llm.chat_model import (
     report_failed_attempt,
     status_failure,
 )
-from starling.infra.llm.endpoint_capabilities import EVERYTHING, Dialect, EndpointFeatures, used_features
+from starling.infra.llm.endpoint_capabilities import EVERYTHING, EndpointFeatures, used_features
 from starling.infra.llm.request_forms import answer_of_schema_tool
 from starling.infra.tracing.spans import trace_headers
 
@@ -42,12 +42,7 @@ class EndpointModel:
         if endpoint.api_key:
             self._headers["Authorization"] = f"Bearer {endpoint.api_key}"
         self._writer = RequestWriter(model)
-        self._features = EndpointFeatures(EVERYTHING, endpoint.lacks)
-
-    @property
-    def lacking(self) -> Dialect:
-        """Features that the endpoint has refused, or is set to lack; requests do without them."""
-        return self._features.lacking
+        self.features = EndpointFeatures(EVERYTHING, endpoint.lacks)
 
     async def respond(self, request: ModelRequest) -> ModelReply:
         """Return the complete answer within `request.timeout` seconds."""
@@ -81,7 +76,7 @@ class EndpointModel:
 
     async def _send(self, request: ModelRequest, deadline: float, *, stream: bool) -> aiohttp.ClientResponse:
         """Return the successful response; omit refused features, and remember them if this helps."""
-        attempt = self._features.attempt()
+        attempt = self.features.attempt()
         while True:
             body = self._writer.write(request, attempt.dialect, stream=stream)
             async with asyncio.timeout_at(deadline):

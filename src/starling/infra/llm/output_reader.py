@@ -9,7 +9,6 @@ from starling.core.model_output.reasoning import ReasoningSplitter, SplitAnswer,
 from starling.core.model_output.reasoning_markers import begins_inside_reasoning, keeps_markers
 from starling.core.model_output.text_tool_calls import OfferedTools, calls_in_text, readable_calls
 from starling.infra.llm.chat_model import ChatModel, ReplyStream, checked_reply, with_usage
-from starling.infra.llm.endpoint_capabilities import Dialect
 
 
 class OutputReader:
@@ -25,11 +24,6 @@ class OutputReader:
         self.name = inner.name
         self._inner = inner
         self._begins_inside = begins_inside_reasoning(inner.name)
-
-    @property
-    def lacking(self) -> Dialect:
-        """Features that the endpoint has refused, or is set to lack; requests do without them."""
-        return self._inner.lacking
 
     async def respond(self, request: ModelRequest) -> ModelReply:
         """Return the complete answer within `request.timeout` seconds."""
@@ -65,8 +59,6 @@ class OutputReader:
 
     def _own(self, request: ModelRequest) -> ModelRequest:
         """Return the request without the reasoning of other models."""
-        if not any(message.reasoning for message in request.messages):
-            return request
         own = (
             message
             if message.reasoning is None or message.reasoning.model == self.name

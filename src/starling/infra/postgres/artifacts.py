@@ -2,13 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 import psycopg
-from sqlalchemy import ColumnElement, Select, and_, delete, exists, func, not_, select, tuple_
+from sqlalchemy import ColumnElement, and_, delete, exists, not_, select, tuple_
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -23,7 +23,7 @@ from starling.core.artifacts import (
 )
 from starling.core.errors import DatabaseUnavailableError, NotFoundError
 from starling.infra.postgres.availability import retry_while_unavailable
-from starling.infra.postgres.engine import Engine, execute_autocommit, reading
+from starling.infra.postgres.engine import Engine, fetch_autocommit
 from starling.infra.postgres.tables.run_records import artifacts, run_artifacts
 
 type ContentKey = tuple[str, str]
@@ -53,6 +53,16 @@ referred AS (
     ON CONFLICT DO NOTHING)
 SELECT count(*) FROM kept"""
 
+_OF_RUN: Final = """
+SELECT hash, name, call_id, media_type, bytes, characters, run_artifacts.created_at
+FROM run_artifacts JOIN artifacts USING (tenant, hash) WHERE tenant = %(tenant)s AND run_id = %(run_id)s
+ORDER BY run_artifacts.created_at, call_id, hash"""
+_ONE: Final = """
+SELECT {} FROM run_artifacts JOIN artifacts USING (tenant, hash)
+WHERE tenant = %(tenant)s AND run_id = %(run_id)s AND hash = %(hash)s ORDER BY run_artifacts.created_at LIMIT 1"""
+_WHOLE: Final = _ONE.format("content, binary_content, media_type")
+_PART: Final = _ONE.format("substr(content, least(%(offset)s, 2147483646)::int + 1, %(length)s::int)")
+
 
 @dataclass(frozen=True, slots=True)
 class Quota:
@@ -67,7 +77,6 @@ class PostgresArtifacts(ArtifactStore):
 
     def __init__(self, engine: Engine, quota: Quota, *, retry_seconds: float = _RETRY_SECONDS) -> None:
         self._engine = engine
-        self._autocommit = engine.execution_options(isolation_level="AUTOCOMMIT")  # a read needs no BEGIN
         self._quota = quota
         self._retry_seconds = retry_seconds
 
@@ -87,52 +96,34 @@ class PostgresArtifacts(ArtifactStore):
             "quota": quota.tenant,
         }
         try:
-            kept = await self._retry(partial(execute_autocommit, self._engine, _PUT, values))
+            kept = await self._fetch(_PUT, **values)
         except DatabaseUnavailableError:
             return NotStored("Postgres couldn't be used")
         except (psycopg.Error, SQLAlchemyError):
             _log.exception("the result of call %s of run %s can't be stored", origin.call_id, origin.run_id)
             return NotStored("Postgres refused it")
-        return (
-            form["hash"]
-            if kept and kept[0]
-            else NotStored("the tenant's quota is used up, limits.tenant_artifact_bytes")
-        )
+        if kept == [(0,)]:
+            return NotStored("the tenant's quota is used up, limits.tenant_artifact_bytes")
+        return form["hash"]
 
     async def read(self, tenant: str, run_id: str, artifact: str) -> ArtifactContent:
-        text, binary, media_type = await self._one(
-            tenant, run_id, artifact, artifacts.c.content, artifacts.c.binary_content
-        )
+        text, binary, media_type = await self._one(_WHOLE, tenant, run_id, artifact)
         return ArtifactContent(text.encode() if binary is None else binary, media_type)
 
     async def part(self, tenant: str, run_id: str, artifact: str, offset: int, length: int) -> str:
-        part = func.substr(artifacts.c.content, offset + 1, length)
-        return (await self._one(tenant, run_id, artifact, part))[0]
+        return (await self._one(_PART, tenant, run_id, artifact, offset=offset, length=length))[0]
 
     async def of_run(self, tenant: str, run_id: str) -> Sequence[Artifact]:
-        columns = (
-            *(run_artifacts.c.hash, run_artifacts.c.name, run_artifacts.c.call_id, run_artifacts.c.media_type),
-            *(artifacts.c.bytes, artifacts.c.characters, run_artifacts.c.created_at),
-        )
-        query = select(*columns).join_from(run_artifacts, artifacts, _is_referenced())
-        query = query.where(run_artifacts.c.tenant == tenant, run_artifacts.c.run_id == run_id)
-        ordered = query.order_by(run_artifacts.c.created_at, run_artifacts.c.call_id, run_artifacts.c.hash)
-        return [Artifact(*row) for row in await self._retry(partial(self._rows, ordered))]
+        return [Artifact(*row) for row in await self._fetch(_OF_RUN, tenant=tenant, run_id=run_id)]
 
-    async def _one(self, tenant: str, run_id: str, artifact: str, *columns: ColumnElement[Any]) -> Sequence[Any]:
-        query = select(*columns, run_artifacts.c.media_type).join_from(run_artifacts, artifacts, _is_referenced())
-        query = query.where(run_artifacts.c.tenant == tenant, run_artifacts.c.run_id == run_id)
-        query = query.where(run_artifacts.c.hash == artifact).order_by(run_artifacts.c.created_at).limit(1)
-        found = await self._retry(partial(self._rows, query))
+    async def _one(self, query: str, tenant: str, run_id: str, artifact: str, **values: int) -> tuple[Any, ...]:
+        found = await self._fetch(query, tenant=tenant, run_id=run_id, hash=artifact, **values)
         if not found:
             raise NotFoundError("artifact", artifact, _LISTED)
         return found[0]
 
-    async def _rows(self, query: Select[*tuple[Any, ...]]) -> Sequence[Sequence[Any]]:
-        async with reading(self._autocommit) as connection:
-            return (await connection.execute(query)).all()
-
-    async def _retry[T](self, attempt: Callable[[], Awaitable[T]]) -> T:
+    async def _fetch(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
+        attempt = partial(fetch_autocommit, self._engine, statement, values)
         return await retry_while_unavailable(attempt, seconds=self._retry_seconds)
 
 

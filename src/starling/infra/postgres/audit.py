@@ -12,7 +12,7 @@ from starling.core.errors import ForbiddenError
 from starling.core.ids import new_id
 from starling.core.json import JsonObject
 from starling.core.principal import SHARED, Principal, Scope
-from starling.infra.postgres.engine import changing, driver, reading
+from starling.infra.postgres.engine import Repository, driver, reading
 from starling.infra.postgres.tables.access import audit, audit_events
 
 LOCAL: Final = "local"
@@ -60,11 +60,14 @@ class AuditedChange:
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """A recorded change."""
+    """A change: `by` is the id of a key or `local`, `origin` the address of its client, or `cli`, `start` or `file`."""
 
-    actor: Actor
-    change: AuditedChange
-    created_at: datetime
+    at: datetime
+    by: str
+    origin: str
+    action: str
+    target: str
+    detail: Mapping[str, Any]
 
 
 async def record(connection: AsyncConnection, actor: Actor, change: AuditedChange) -> None:
@@ -103,16 +106,10 @@ async def latest_of_team(engine: AsyncEngine, tenant: str, name: str, *, limit: 
 
 
 async def _entries(engine: AsyncEngine, condition: ColumnElement[bool], limit: int) -> Sequence[AuditEntry]:
-    query = select(audit).where(condition).order_by(audit.c.id.desc()).limit(limit)
+    columns = (audit.c.created_at, audit.c.actor, audit.c.origin, audit.c.action, audit.c.target, audit.c.detail)
+    query = select(*columns).where(condition).order_by(audit.c.id.desc()).limit(limit)
     async with reading(engine) as connection:
-        return [
-            AuditEntry(
-                Actor(row.tenant, row.actor, row.origin),
-                AuditedChange(row.action, row.target, row.detail),
-                row.created_at,
-            )
-            for row in await connection.execute(query)
-        ]
+        return [AuditEntry(*row) for row in await connection.execute(query)]
 
 
 SOURCE: Final = "starling"
@@ -170,17 +167,13 @@ def run_event_values() -> dict[str, str]:
     return {"audit_id": new_id(), "audit_source": SOURCE}
 
 
-class Outbox:
-    """Audit events that are not delivered yet. Events older than `days` are never delivered."""
-
-    def __init__(self, engine: AsyncEngine, days: int = DELIVERY_DAYS) -> None:
-        self._engine = engine
-        self._days = days
+class Outbox(Repository):
+    """Audit events that are not delivered yet."""
 
     async def take(self, limit: int, *, lease_seconds: float) -> Sequence[AuditEvent]:
         """Return the events that are due, oldest first; other callers don't get them for `lease_seconds`."""
-        values = {"limit": limit, "lease": lease_seconds, "days": self._days}
-        async with changing(self._engine) as transaction:
+        values = {"limit": limit, "lease": lease_seconds, "days": DELIVERY_DAYS}
+        async with self.changing() as transaction:
             cursor = await (await driver(transaction)).execute(_TAKE, values)
             found = [AuditEvent(*row) for row in await cursor.fetchall()]
         return sorted(found, key=lambda event: event.id)
@@ -192,5 +185,5 @@ class Outbox:
             "ids": [event.id for event in (*delivered, *undelivered)],
             "delivered": [True] * len(delivered) + [False] * len(undelivered),
         }
-        async with changing(self._engine) as transaction:
+        async with self.changing() as transaction:
             await (await driver(transaction)).execute(_SETTLE, values)

@@ -51,7 +51,7 @@ async def retry_while_unavailable[T](
 _FRESH_SECONDS: Final = 1.0
 _IDLE_SECONDS: Final = 10.0
 _ANSWER_SECONDS: Final = 5.0
-_QUERIES: Final = "queries"
+WRITES: Final = "writes"  # the part of an outage that is over when a check succeeds
 _log = logging.getLogger(__name__)
 # A function's rows that exceed `work_mem` go to a file, here of about 1 MB. A row or a log entry may fit into a file
 # that is there already.
@@ -72,22 +72,21 @@ def postgres_outage(clock: Callable[[], float] = monotonic) -> Outage:
 class WriteCheck:
     """Checks that Postgres takes writes and has room for them: on request, and every ten seconds by `watch`.
 
-    A success counts for a second, unless a statement of the engine fails meanwhile. Callers that come during a check
-    share its result.
+    A success counts for a second, unless a statement of the engine or a part of `outage` fails meanwhile. Callers that
+    come during a check share its result.
     """
 
     def __init__(self, engine: AsyncEngine, clock: Callable[[], float] = monotonic) -> None:
         self.outage = postgres_outage(clock)
         self._engine = engine
         self._clock = clock
-        self._failed_at = self._succeeded = float("-inf")  # of the last check that succeeded: when it began
+        self._succeeded = -inf  # the last check that succeeded: when it began
         self._checking: asyncio.Task[None] | None = None
         observe_failures(engine, self.failed)
 
     def failed(self, error: DatabaseUnavailableError) -> None:
         """Note that a statement failed."""
-        self._failed_at = self._clock()
-        self.outage.failed(error, _QUERIES)
+        self.outage.failed(error, WRITES)
 
     async def watch(self) -> None:
         """Check every ten seconds, during an outage every second, until cancelled."""
@@ -99,7 +98,7 @@ class WriteCheck:
 
     async def check(self) -> None:
         """Raise DatabaseUnavailableError unless Postgres takes writes, or took one within the last second."""
-        if self._failed_at < self._succeeded and self._clock() - self._succeeded < _FRESH_SECONDS:
+        if self.outage.failed_at < self._succeeded and self._clock() - self._succeeded < _FRESH_SECONDS:
             return
         if (checking := self._checking) is None or checking.done():
             checking = self._checking = asyncio.get_running_loop().create_task(self._write(), name="check-writes")
@@ -114,5 +113,5 @@ class WriteCheck:
                 for statement in _NEEDS_SPACE:
                     await connection.execute(statement)
         self._succeeded = begun
-        if self._failed_at < begun:
-            self.outage.recovered(_QUERIES)
+        if self.outage.failed_at < begun:
+            self.outage.recovered(WRITES)

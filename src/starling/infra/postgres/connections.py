@@ -4,7 +4,6 @@ A frozen server enforces neither its own limits nor those of TCP. The pool is SQ
 that the driver uses without SQLAlchemy.
 """
 
-import asyncio
 import select
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
@@ -113,12 +112,12 @@ class DriverPool(AsyncAdaptedQueuePool):
         try:
             yield _driver(pooled)
         except BaseException as error:
-            await release(pooled, broken=True)
+            await _discard(pooled)
             if isinstance(error, ReadOnlySqlTransaction):
                 await self.replace_idle()
             raise
         if self._disposed:
-            await release(pooled, broken=True)
+            await _discard(pooled)
         elif self._waiting:
             await greenlet_spawn(self._give_back, pooled)
         else:
@@ -129,14 +128,14 @@ class DriverPool(AsyncAdaptedQueuePool):
             pooled = self._kept.pop()
             if is_alive(_driver(pooled)):
                 return pooled
-            await release(pooled, broken=True)
+            await _discard(pooled)
         pooled = await greenlet_spawn(self.connect)
         try:
             await _driver(pooled).set_autocommit(True)
             if self.plans_by_index:
                 await _driver(pooled).execute(b"SET enable_seqscan = off")
         except BaseException:
-            await release(pooled, broken=True)
+            await _discard(pooled)
             raise
         return pooled
 
@@ -159,7 +158,7 @@ class DriverPool(AsyncAdaptedQueuePool):
     async def replace_idle(self) -> None:
         """Have connections that aren't in use replaced before their next use: their server only reads."""
         while self._kept:
-            await release(self._kept.pop(), broken=True)
+            await _discard(self._kept.pop())
         self._invalidate_time = time()  # SQLAlchemy replaces those that were opened before
 
     def _give_back(self, pooled: PoolProxiedConnection) -> None:
@@ -186,12 +185,9 @@ def _driver(pooled: PoolProxiedConnection) -> DriverConnection:
     return cast("DriverConnection", pooled.driver_connection)
 
 
-async def release(pooled: PoolProxiedConnection, *, broken: bool = False) -> None:
-    """Return a connection to its pool; close a broken one instead, even if cancelled again meanwhile."""
-    if broken:
-        closing = greenlet_spawn(pooled.invalidate)
-        await asyncio.shield(asyncio.get_running_loop().create_task(closing))
-    await greenlet_spawn(pooled.close)
+async def _discard(pooled: PoolProxiedConnection) -> None:
+    """Close a connection. It waits for nothing, so it can't be cancelled."""
+    await greenlet_spawn(pooled.invalidate)
 
 
 def is_alive(connection: DriverConnection) -> bool:

@@ -4,10 +4,9 @@ from datetime import datetime, timedelta
 from typing import Final, Literal
 
 from sqlalchemy import delete, func, insert, select
-from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.core.principal import Principal
-from starling.infra.postgres.engine import changing, reading
+from starling.infra.postgres.engine import Repository
 from starling.infra.postgres.tables.access import console_sessions
 
 type Kind = Literal["code", "session"]
@@ -16,11 +15,8 @@ _FOUND: Final = (console_sessions.c.tenant, console_sessions.c.key_id)
 _VALID: Final = console_sessions.c.expires_at > func.now()
 
 
-class ConsoleSessionRepository:
+class ConsoleSessionRepository(Repository):
     """Rows by the SHA-256 of the text that a browser sends. Raises DatabaseUnavailableError."""
-
-    def __init__(self, engine: AsyncEngine) -> None:
-        self._engine = engine
 
     async def add(self, kind: Kind, digest: bytes, caller: Principal, lifetime: timedelta) -> datetime:
         """Store a code or a session of a caller, and return when it ends."""
@@ -31,7 +27,7 @@ class ConsoleSessionRepository:
             key_id=caller.key_id or None,
             expires_at=func.now() + lifetime,
         )
-        async with changing(self._engine) as connection:
+        async with self.changing() as connection:
             await connection.execute(delete(console_sessions).where(~_VALID))
             return (await connection.execute(new.returning(console_sessions.c.expires_at))).scalar_one()
 
@@ -40,24 +36,19 @@ class ConsoleSessionRepository:
         used = delete(console_sessions).where(
             console_sessions.c.hash == digest, console_sessions.c.kind == "code", _VALID
         )
-        async with changing(self._engine) as connection:
+        async with self.changing() as connection:
             row = (await connection.execute(used.returning(*_FOUND))).one_or_none()
         return None if row is None else row.key_id or ""
 
-    async def key_of(self, digest: bytes) -> str | None:
-        """Return the key of a session, empty for the machine's admin; None where it has ended."""
-        query = select(*_FOUND).where(console_sessions.c.hash == digest, console_sessions.c.kind == "session", _VALID)
-        async with reading(self._engine) as connection:
+    async def session(self, digest: bytes) -> tuple[str, datetime] | None:
+        """Return the key of a session, empty for the machine's admin, and when it ends; None where it has."""
+        columns = (*_FOUND, console_sessions.c.expires_at)
+        query = select(*columns).where(console_sessions.c.hash == digest, console_sessions.c.kind == "session", _VALID)
+        async with self.reading() as connection:
             row = (await connection.execute(query)).one_or_none()
-        return None if row is None else row.key_id or ""
-
-    async def ends_at(self, digest: bytes) -> datetime | None:
-        """Return when a session ends, None where it has, or where there is none."""
-        query = select(console_sessions.c.expires_at).where(console_sessions.c.hash == digest, _VALID)
-        async with reading(self._engine) as connection:
-            return (await connection.execute(query)).scalar_one_or_none()
+        return None if row is None else (row.key_id or "", row.expires_at)
 
     async def end(self, digest: bytes) -> None:
         """Delete a session."""
-        async with changing(self._engine) as connection:
+        async with self.changing() as connection:
             await connection.execute(delete(console_sessions).where(console_sessions.c.hash == digest))

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from starling.infra.postgres.engine import Engine, execute_autocommit, fetch_autocommit
+from starling.infra.postgres.engine import Repository, execute_autocommit, fetch_autocommit
 
 _GET: Final = """
 SELECT hash, vector FROM embeddings
@@ -20,11 +20,8 @@ WHERE model <> %(model)s AND (tenant, hash) IN (SELECT * FROM unnest(%(tenants)s
 GROUP BY model HAVING count(*) = %(count)s ORDER BY max(created_at) DESC, model"""
 
 
-class EmbeddingRepository:
+class EmbeddingRepository(Repository):
     """Reads and stores vectors, as the bytes of 16-bit floats, by tenant, model and the hash of the text."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
 
     async def get(self, tenant: str, model: str, hashes: Sequence[str]) -> Mapping[str, bytes]:
         """Return the known vectors by hash. Raises DatabaseUnavailableError."""

@@ -113,8 +113,7 @@ def open_engine(url: str, limits: ConnectionLimits = _DEFAULT) -> AsyncEngine:
 
 async def driver(connection: EngineConnection) -> AsyncConnection[Any]:
     """Return the psycopg connection under SQLAlchemy's, in the same transaction: for pipelines and the queue."""
-    found: object = (await connection.get_raw_connection()).driver_connection
-    return cast("AsyncConnection[Any]", found)
+    return cast("AsyncConnection[Any]", (await connection.get_raw_connection()).driver_connection)
 
 
 @contextlib.asynccontextmanager
@@ -189,8 +188,11 @@ async def connected(
     """
     arguments = arguments_of(url, limits, name)
     with translated():
-        async with await _connect(limits.answer_seconds, address_of(url), autocommit=True, **arguments) as connection:
+        connection = await _connect(limits.answer_seconds, address_of(url), autocommit=True, **arguments)
+        try:
             yield connection
+        finally:
+            await connection.close()  # psycopg's own context leaves it open if it is cancelled meanwhile
 
 
 @contextlib.contextmanager
@@ -247,6 +249,33 @@ async def changing(engine: AsyncEngine) -> AsyncGenerator[EngineConnection]:
     with translated(engine):
         async with engine.begin() as connection:
             yield connection
+
+
+@contextlib.asynccontextmanager
+async def autocommit(engine: AsyncEngine) -> AsyncGenerator[EngineConnection]:
+    """Give a connection of which each statement is a transaction by itself, without BEGIN. Raises as `reading`."""
+    async with reading(engine) as connection:
+        try:  # not by an option of the engine: SQLAlchemy loses a connection if it is cancelled while it sets that
+            await connection.execution_options(isolation_level="AUTOCOMMIT")
+        except BaseException:
+            await connection.invalidate()  # whether it was set isn't known
+            raise
+        yield connection
+
+
+class Repository:
+    """Rows that are read and written with an engine."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._engine = engine
+
+    def reading(self) -> contextlib.AbstractAsyncContextManager[EngineConnection]:
+        """Give a connection for queries. Raises DatabaseUnavailableError."""
+        return reading(self._engine)
+
+    def changing(self) -> contextlib.AbstractAsyncContextManager[EngineConnection]:
+        """Give the transaction of a change, which is committed where the block ends well. Raises as `reading`."""
+        return changing(self._engine)
 
 
 def _is_unavailable(error: BaseException | None) -> bool:

@@ -7,12 +7,11 @@ from typing import Any, Final, Literal
 
 from sqlalchemy import delete, func, select, text
 from sqlalchemy.dialects.postgresql import insert
-from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.core.errors import NotFoundError
 from starling.core.principal import SHARED
 from starling.infra.postgres.audit import Actor, AuditedChange, record
-from starling.infra.postgres.engine import EngineConnection, changing, driver, fetch_autocommit, reading
+from starling.infra.postgres.engine import EngineConnection, Repository, driver, fetch_autocommit
 from starling.infra.postgres.tables.access import switches
 
 type SwitchKind = Literal["tenant", "agent", "server"]
@@ -73,15 +72,12 @@ class Halted:
 NOTHING: Final = Halted({}, frozenset(), _LONG_AGO)
 
 
-class SwitchRepository:
+class SwitchRepository(Repository):
     """Switches in Postgres. Each change writes an audit entry and notifies every process when it is committed."""
-
-    def __init__(self, engine: AsyncEngine) -> None:
-        self._engine = engine
 
     async def every(self) -> Sequence[Switch]:
         """Return all switches that are off, newest first."""
-        async with reading(self._engine) as connection:
+        async with self.reading() as connection:
             rows = await connection.execute(select(switches).order_by(switches.c.created_at.desc()))
             return [Switch(**row) for row in rows.mappings()]
 
@@ -91,7 +87,7 @@ class SwitchRepository:
         values = {"reason": reason, "actor": actor.name}
         statement = insert(switches).values(**key, **values)
         statement = statement.on_conflict_do_update(index_elements=list(key), set_=values | {"created_at": func.now()})
-        async with changing(self._engine) as connection:
+        async with self.changing() as connection:
             row = (await connection.execute(statement.returning(switches))).mappings().one()
             await record(connection, actor, AuditedChange("switch.off", str(target), key | {"reason": reason}))
             await connection.execute(NOTIFY_HALTS)
@@ -101,7 +97,7 @@ class SwitchRepository:
         """Switch a target on again. Raises NotFoundError if it isn't off."""
         key = {"tenant": target.owner, "kind": target.kind, "name": target.name}
         conditions = [switches.c[column] == value for column, value in key.items()]
-        async with changing(self._engine) as connection:
+        async with self.changing() as connection:
             if not (await connection.execute(delete(switches).where(*conditions))).rowcount:
                 raise NotFoundError("switch", str(target), "`starling switch list` shows what is switched off.")
             await record(connection, actor, AuditedChange("switch.on", str(target), key))

@@ -188,34 +188,28 @@ SELECT current_setting('server_version_num')::int, current_setting('server_versi
     (SELECT extversion FROM pg_extension WHERE extname = 'vector')"""
 
 
-async def check_versions(
-    connection: AsyncConnection[Any],
-    *,
-    postgres: int = MINIMUM_POSTGRES,
-    pgvector: tuple[int, ...] = MINIMUM_PGVECTOR,
-) -> None:
+async def check_versions(connection: AsyncConnection[Any]) -> None:
     """Raise DatabaseUnsuitableError if the server or its pgvector is older than the minimum, or pgvector is missing."""
     row = await (await connection.execute(_VERSIONS)).fetchone()
-    if row is None:
-        raise LookupError("a SELECT without FROM returned no row")
+    assert row is not None
     number, name, available, installed = row
-    if number // 10_000 < postgres:
+    if number // 10_000 < MINIMUM_POSTGRES:
         raise DatabaseUnsuitableError(
-            f"This Postgres is version {name}; Starling needs {postgres} or newer.",
+            f"This Postgres is version {name}; Starling needs {MINIMUM_POSTGRES} or newer.",
             "Upgrade the server, point DATABASE_URL at a newer one, or unset it to use the embedded Postgres.",
         )
-    needed = ".".join(map(str, pgvector))
+    needed = ".".join(map(str, MINIMUM_PGVECTOR))
     if available is None:
         raise DatabaseUnsuitableError(
             f"This Postgres has no pgvector; Starling needs {needed} or newer.",
             "Install the pgvector package on the database server.",
         )
-    if _parsed(available) < pgvector:
+    if _parsed(available) < MINIMUM_PGVECTOR:
         raise DatabaseUnsuitableError(
             f"This Postgres has pgvector {available}; Starling needs {needed} or newer.",
             "Upgrade the pgvector package on the database server, then run ALTER EXTENSION vector UPDATE.",
         )
-    if installed is not None and _parsed(installed) < pgvector:
+    if installed is not None and _parsed(installed) < MINIMUM_PGVECTOR:
         raise DatabaseUnsuitableError(
             f"The database uses pgvector {installed}, although {available} is there; Starling needs {needed} or newer.",
             "Run ALTER EXTENSION vector UPDATE in it.",

@@ -6,11 +6,10 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from sqlalchemy import TextClause, text
-from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.core.json import storable_text
 from starling.core.principal import SHARED
-from starling.infra.postgres.engine import changing, reading
+from starling.infra.postgres.engine import Repository
 
 _SHOWN_SECONDS: Final = 600.0  # after the time of the next trial: nothing has been tried, or the process has ended
 _SAVE: Final = text("""
@@ -53,11 +52,8 @@ def failing_text(breakers: Sequence[StoredBreaker]) -> str:
     return f"Calls fail at once in {where}, the next trial is at {last.retry_at:%H:%M:%S %Z}: {last.reason}"
 
 
-class BreakerRepository:
+class BreakerRepository(Repository):
     """Open breakers. Raises DatabaseUnavailableError where Postgres is away."""
-
-    def __init__(self, engine: AsyncEngine) -> None:
-        self._engine = engine
 
     async def save(self, server: str, process: str, failures: int, reason: str, seconds: float) -> None:
         """Store that a process makes no calls of a server for so many seconds; delete what has expired."""
@@ -73,11 +69,11 @@ class BreakerRepository:
     async def by_server(self) -> Mapping[str, Sequence[StoredBreaker]]:
         """Return the open breakers of all processes, by server."""
         found: dict[str, list[StoredBreaker]] = {}
-        async with reading(self._engine) as connection:
+        async with self.reading() as connection:
             for server, *values in await connection.execute(_OPEN, {"tenant": SHARED}):
                 found.setdefault(server, []).append(StoredBreaker(*values))
         return found
 
     async def _execute(self, statement: TextClause, values: Mapping[str, object]) -> None:
-        async with changing(self._engine) as connection:
+        async with self.changing() as connection:
             await connection.execute(statement, values)

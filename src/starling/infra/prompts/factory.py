@@ -7,7 +7,7 @@ from stat import S_ISREG
 
 from starling.core.prompts import LONGEST_PROMPT, PROMPT_NAMES, OfferedPrompt, Offers, PromptSource, RefusedPrompt
 from starling.core.settings.schema import Settings
-from starling.infra.tracing.destination import destination_of
+from starling.infra.tracing.destination import langfuse_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +56,11 @@ class _Langfuse:
         return await (await asyncio.to_thread(self._source)).offers()
 
     def _source(self) -> PromptSource:
-        destination_of(self.settings)  # raises ConfigurationError where the package is missing
+        destination = langfuse_of(self.settings)  # raises ConfigurationError where the package is missing
+        assert destination is not None  # there are keys
         from starling.infra.prompts.langfuse import LangfusePrompts
 
-        settings = self.settings
-        secret = settings.langfuse_secret_key.get_secret_value() if settings.langfuse_secret_key else ""
-        return LangfusePrompts(
-            settings.langfuse_host.rstrip("/"),
-            settings.langfuse_public_key or "",
-            secret,
-            settings.langfuse_prompt_label,
-            settings.langfuse_names,
-        )
+        return LangfusePrompts(destination, self.settings.langfuse_prompt_label, self.settings.langfuse_names)
 
 
 def remote_prompts(settings: Settings) -> PromptSource | None:

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from starling.core.errors import PromptSourceUnavailableError
 from starling.core.prompts import OfferedPrompt, Offers, RefusedPrompt
+from starling.infra.tracing.destination import Destination
 
 _ALL_SECONDS: Final = 6.0  # for the texts of all prompts
 _ONE_SECONDS: Final = 3.0
@@ -24,9 +25,7 @@ _ONCE: Final = RequestOptions(max_retries=0)
 class LangfusePrompts:
     """Fetches the texts that have a label. `names` are the names that prompts have in Langfuse, by our own."""
 
-    host: str
-    public_key: str
-    secret_key: str
+    source: Destination
     label: str
     names: Mapping[str, str]
 
@@ -34,9 +33,8 @@ class LangfusePrompts:
         """Return the texts that Langfuse has of all prompts. Raises PromptSourceUnavailableError."""
         try:
             async with asyncio.timeout(_ALL_SECONDS), httpx.AsyncClient(timeout=_ONE_SECONDS) as client:
-                api = AsyncLangfuseAPI(
-                    base_url=self.host, username=self.public_key, password=self.secret_key, httpx_client=client
-                )
+                headers = dict(self.source.headers)
+                api = AsyncLangfuseAPI(base_url=self.source.langfuse, headers=headers, httpx_client=client)
                 found = await asyncio.gather(*(self._offer(api, remote) for remote in self.names.values()))
         except httpx.TimeoutException:
             raise self._unavailable(f"it didn't answer within {_ONE_SECONDS:g} s") from None
@@ -62,7 +60,7 @@ class LangfusePrompts:
         return OfferedPrompt(text, "langfuse", found.version, self.label, remote)
 
     def _unavailable(self, reason: str) -> PromptSourceUnavailableError:
-        return PromptSourceUnavailableError(f"Langfuse at {self.host.rpartition('@')[2]}", reason)
+        return PromptSourceUnavailableError(f"Langfuse at {self.source.langfuse.rpartition('@')[2]}", reason)
 
 
 def _refusal(status: int | None) -> str:

@@ -17,10 +17,13 @@ from procrastinate.jobs import Job, Status
 from procrastinate.manager import JobManager
 from psycopg_pool import AsyncConnectionPool
 
+from starling.core.outages import Outage
+from starling.infra.postgres.availability import WRITES
 from starling.infra.postgres.connections import BoundedConnection
-from starling.infra.postgres.engine import address_of, beside_address, check_alive, options_before_address
+from starling.infra.postgres.engine import address_of, beside_address, check_alive, first_line, options_before_address
 from starling.infra.postgres.notifications import NotificationHub
 
+QUEUE: Final = "runs"  # its name, and the part of an outage that is over when it can be fetched from
 _REMEMBERED = 1_000  # tenants whose last start is known; the others count as never served
 
 
@@ -171,18 +174,11 @@ class FairJobs(JobManager):
     notification came meanwhile: it may be of a job that the query couldn't see.
     """
 
-    def __init__(
-        self,
-        connector: JobConnector,
-        slots: TenantSlots,
-        on_answer: Callable[[], None],
-        on_failure: Callable[[Exception], None],
-    ) -> None:
-        """`on_answer` is called after each fetch that Postgres has answered."""
+    def __init__(self, connector: JobConnector, slots: TenantSlots, outage: Outage) -> None:
         super().__init__(connector)
-        self._on_answer, self._on_failure = on_answer, on_failure
         self._connector = connector
         self._slots = slots
+        self._outage = outage
         self.pace = FetchPace(lambda: connector.hub.peers, monotonic)
         self.skipped = False  # whether a slot that becomes free could take a job that was left
 
@@ -196,7 +192,7 @@ class FairJobs(JobManager):
             values = {"order": self._slots.order, "at_limit": at_limit, "queues": queues, "worker_id": worker_id}
             statement = _FETCH if self._slots.isolated_free else _FETCH_UNSUSPECTED
             rows = await self._connector.execute_query_all_async(statement, **values)
-            self._on_answer()
+            self._outage.recovered(QUEUE)  # not WRITES: a fetch without a job writes nothing
             if rows:
                 return Job.from_row(rows[0])
             self.pace.found_nothing()
@@ -210,7 +206,7 @@ class FairJobs(JobManager):
         try:
             await super().finish_job(job, status, delete_job)
         except ConnectorException as error:  # nobody awaits the task of a job
-            self._on_failure(error)
+            self._outage.failed(first_line(error.__cause__ or error), WRITES)
 
     def fetch(self) -> None:
         """Fetch now."""

@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from math import inf
-from typing import Final
 
 import procrastinate
 from procrastinate.exceptions import ConnectorException, ProcrastinateException
@@ -18,11 +17,10 @@ from starling.infra.postgres.connections import answers_within
 from starling.infra.postgres.engine import first_line
 from starling.infra.postgres.notifications import NotificationHub
 from starling.infra.postgres.runs.acceptance import Connection, RunKey
-from starling.infra.queue.run_jobs import FairJobs, JobConnector, TenantSlots
+from starling.infra.queue.run_jobs import QUEUE, FairJobs, JobConnector, TenantSlots
 
 type Handler = Callable[[RunKey], Awaitable[None]]
 
-_QUEUE: Final = "runs"
 _FETCH_SECONDS = 5.0
 _ABORT_SECONDS = 1.0
 _RESTART_SECONDS = 0.5
@@ -42,9 +40,8 @@ class RunQueue:
         self._slots = TenantSlots()
         connector = JobConnector(url, hub)
         self._app = procrastinate.App(connector=connector)
-        recovered = partial(self._outage.recovered, _QUEUE)
-        self._app.job_manager = self._jobs = FairJobs(connector, self._slots, recovered, self._failed)
-        self._task = self._app.task(name="starling.run", queue=_QUEUE)(self._fetched)
+        self._app.job_manager = self._jobs = FairJobs(connector, self._slots, self._outage)
+        self._task = self._app.task(name="starling.run", queue=QUEUE)(self._fetched)
         self._handler: Handler | None = None
         self._direct: set[asyncio.Task[None]] = set()
 
@@ -112,7 +109,7 @@ class RunQueue:
                 stack.push_async_callback(self._app.close_async)  # if opening fails or is cancelled, its tasks go on
                 await self._app.open_async()
                 await self._app.run_worker_async(
-                    queues=[_QUEUE],
+                    queues=[QUEUE],
                     concurrency=concurrency,
                     fetch_job_polling_interval=_FETCH_SECONDS,
                     shutdown_graceful_timeout=_ABORT_SECONDS,
@@ -123,10 +120,7 @@ class RunQueue:
             task = asyncio.current_task()
             if task is not None and task.cancelling():  # a failure during shutdown has replaced the CancelledError
                 raise asyncio.CancelledError from error
-            self._failed(error)
-
-    def _failed(self, error: Exception) -> None:
-        self._outage.failed(first_line(error.__cause__ or error), _QUEUE)
+            self._outage.failed(first_line(error.__cause__ or error), QUEUE)
 
     def _direct_ended(self, tenant: str, task: asyncio.Task[None]) -> None:
         self._direct.discard(task)

@@ -8,7 +8,6 @@ from typing import Any, Final
 
 import httpx
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential
-from tenacity.nap import sleep_using_event
 from tenacity.wait import wait_base
 
 PAUSE: Final = wait_exponential(multiplier=0.5, max=5)
@@ -16,17 +15,10 @@ _ATTEMPTS: Final = 3
 _TOO_MANY_REQUESTS, _SERVER_ERROR = 429, 500
 
 
-def attempts(wait: wait_base, closing: threading.Event) -> Retrying:
-    """Return what calls a function up to three times while its errors are temporary, and raises the last one.
-
-    The pauses end when `closing` is set.
-    """
+def attempts(wait: wait_base = PAUSE) -> Retrying:
+    """Return what calls a function up to three times while its errors are temporary, and raises the last one."""
     return Retrying(
-        retry=retry_if_exception(_is_temporary),
-        stop=stop_after_attempt(_ATTEMPTS),
-        wait=wait,
-        sleep=sleep_using_event(closing),
-        reraise=True,
+        retry=retry_if_exception(_is_temporary), stop=stop_after_attempt(_ATTEMPTS), wait=wait, reraise=True
     )
 
 

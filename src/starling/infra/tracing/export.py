@@ -14,7 +14,7 @@ from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, OTELResou
 
 from starling.core.clock import Clock, Deadline, SystemClock
 from starling.core.outages import Outage
-from starling.infra.tracing.delivery import PAUSE, BatchThread, attempts
+from starling.infra.tracing.delivery import BatchThread, attempts
 from starling.infra.tracing.destination import Destination
 from starling.infra.tracing.scores import ScoreClient, ScoreSender
 from starling.infra.tracing.span_encoding import export_request
@@ -37,29 +37,44 @@ class SpansNotTakenError(Exception):
         self.status_code = status_code
 
 
-class SpanClient:
-    """Sends encoded spans over HTTP and waits for the answer."""
+class SpanExporter:
+    """Sends spans over HTTP, and logs outages of the collector.
 
-    def __init__(self, destination: Destination) -> None:
+    Encoding spans costs more than recording them, so during an outage they are dropped without being encoded, and
+    delivery is retried every ten seconds.
+    """
+
+    def __init__(
+        self,
+        destination: Destination,
+        encode: Callable[[Sequence[OpenSpan]], bytes],
+        clock: Clock,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
         headers = {
             **destination.headers,
             "content-type": "application/x-protobuf",
             "content-encoding": "gzip",
         }
         self._url = destination.traces
-        self._http = httpx.Client(timeout=_SEND_SECONDS, headers=headers)
-        self._closing = threading.Event()
+        self._http = httpx.Client(timeout=_SEND_SECONDS, headers=headers, transport=transport)
+        self._encode = encode
+        self._clock = clock
+        self._pause = Deadline(clock, 0)
+        failing = f"traces can't be delivered to {self._url}; spans are dropped until they can, runs continue"
+        self._outage = Outage(_log, failing, f"traces are delivered to {self._url} again", clock.monotonic)
 
-    def post(self, body: bytes) -> None:
-        """Send a body, up to three times while the collector can't take it.
-
-        Raises SpansNotTakenError, httpx.HTTPError.
-        """
-        attempts(PAUSE, self._closing)(self._post, gzip.compress(body, _COMPRESSION))
-
-    def hurry(self) -> None:
-        """Make no more pauses between attempts: the process ends."""
-        self._closing.set()
+    def export(self, spans: Sequence[OpenSpan]) -> None:
+        """Deliver spans, asking up to three times while the collector can't take them, or drop them."""
+        if not self._pause.passed:
+            return
+        try:
+            attempts()(self._post, gzip.compress(self._encode(spans), _COMPRESSION))
+        except (SpansNotTakenError, httpx.HTTPError) as error:
+            self._pause = Deadline(self._clock, _PAUSE_SECONDS)
+            self._outage.failed(str(error) or type(error).__name__)
+        else:
+            self._outage.recovered()
 
     def close(self) -> None:
         self._http.close()
@@ -68,36 +83,6 @@ class SpanClient:
         answer = self._http.post(self._url, content=body)
         if not answer.is_success:
             raise SpansNotTakenError(answer.status_code, answer.text)
-
-
-class SpanExporter:
-    """Delivers spans, and logs outages of the collector.
-
-    Encoding spans costs more than recording them, so during an outage they are dropped without being encoded, and
-    delivery is retried every ten seconds.
-    """
-
-    def __init__(
-        self, encode: Callable[[Sequence[OpenSpan]], bytes], post: Callable[[bytes], None], endpoint: str, clock: Clock
-    ) -> None:
-        self._encode = encode
-        self._post = post
-        self._clock = clock
-        self._pause = Deadline(clock, 0)
-        failing = f"traces can't be delivered to {endpoint}; spans are dropped until they can, runs continue"
-        self._outage = Outage(_log, failing, f"traces are delivered to {endpoint} again", clock.monotonic)
-
-    def export(self, spans: Sequence[OpenSpan]) -> None:
-        """Deliver spans, or drop them."""
-        if not self._pause.passed:
-            return
-        try:
-            self._post(self._encode(spans))
-        except (SpansNotTakenError, httpx.HTTPError) as error:
-            self._pause = Deadline(self._clock, _PAUSE_SECONDS)
-            self._outage.failed(str(error) or type(error).__name__)
-        else:
-            self._outage.recovered()
 
 
 @asynccontextmanager
@@ -109,15 +94,13 @@ async def open_span_tracer(destination: Destination, *, with_content: bool) -> A
     def encode(spans: Sequence[OpenSpan]) -> bytes:
         return export_request(spans, resource, with_content=with_content, langfuse=bool(destination.langfuse))
 
-    client = SpanClient(destination)
-    exporter = SpanExporter(encode, client.post, destination.traces, SystemClock())
+    exporter = SpanExporter(destination, encode, SystemClock())
     spans = BatchThread("export-spans", exporter.export, limit=_QUEUE, batch=_BATCH)
     scores = ScoreSender(ScoreClient(destination, timeout=_SEND_SECONDS)) if destination.langfuse else None
 
     def close() -> None:
-        client.hurry()
         spans.close()
-        client.close()
+        exporter.close()
 
     try:
         yield SpanTracer(spans.add, scores.send if scores else None, with_content=with_content)

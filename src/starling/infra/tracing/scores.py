@@ -2,7 +2,6 @@
 
 import hashlib
 import logging
-import threading
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
@@ -11,6 +10,7 @@ from typing import Any, Final, NamedTuple, cast
 import httpx
 from tenacity.wait import wait_base
 
+from starling.core.outages import Outage
 from starling.infra.tracing.content import content_text
 from starling.infra.tracing.delivery import PAUSE, BatchThread, attempts
 from starling.infra.tracing.destination import Destination
@@ -66,7 +66,6 @@ class ScoreClient:
         self._http = httpx.Client(timeout=timeout)
         self._headers = dict(destination.headers)
         self._pause = pause
-        self._closing = threading.Event()
 
     def send(self, scores: Sequence[Score]) -> None:
         """Send scores in one request, up to three times while Langfuse can't take them.
@@ -74,7 +73,7 @@ class ScoreClient:
         Raises ScoresRefusedError if it would refuse some of them again, ScoreError after all other failures.
         """
         try:
-            answer = attempts(self._pause, self._closing)(self._create, tuple(map(_request, scores)))
+            answer = attempts(self._pause)(self._create, tuple(map(_request, scores)))
         except (httpx.HTTPError, _langfuse().core.ApiError) as error:
             refused = getattr(error, "status_code", None) in _REFUSED
             raise (ScoresRefusedError if refused else ScoreError)(_reason(error)) from error
@@ -82,10 +81,6 @@ class ScoreClient:
             raise ScoreError("its answer is none of Langfuse's API") from error
         if getattr(answer, "rejected", 0) or getattr(answer, "errors", None):
             raise ScoresRefusedError(_rejections(getattr(answer, "errors", None)))
-
-    def hurry(self) -> None:
-        """Make no more pauses between attempts: the process ends."""
-        self._closing.set()
 
     def close(self) -> None:
         self._http.close()
@@ -100,35 +95,30 @@ class ScoreClient:
 
 
 class ScoreSender:
-    """Sends scores in order and in batches. Drops undeliverable ones, also if too many wait, and logs the first."""
+    """Sends scores in order and in batches. Drops undeliverable ones, also if too many wait, and logs outages."""
 
     def __init__(self, client: ScoreClient) -> None:
         self._client = client
-        self._unavailable = False
+        failing = f"scores can't be delivered to {client.address}; they are dropped"
+        self._outage = Outage(_log, failing, f"scores are delivered to {client.address} again")
         self._batches = BatchThread("send-scores", self._deliver, limit=_QUEUE_SIZE, batch=_BATCH_SIZE)
 
     def send(self, score: Score) -> None:
         """Queue a score. Does not block."""
         if not self._batches.add(score):
-            self._report("the queue is full")
+            self._outage.failed("the queue is full")
 
     def close(self) -> None:
         """Send the queued scores, then stop."""
-        self._client.hurry()
         self._batches.close()
         self._client.close()
 
     def _deliver(self, batch: Sequence[Score]) -> None:
         try:
             self._client.send(batch)
-            self._unavailable = False
+            self._outage.recovered()
         except ScoreError as error:
-            self._report(str(error))
-
-    def _report(self, reason: str) -> None:
-        if not self._unavailable:
-            _log.warning("scores can't be delivered to %s; they are dropped: %s", self._client.address, reason)
-        self._unavailable = True
+            self._outage.failed(error)
 
 
 def _langfuse():

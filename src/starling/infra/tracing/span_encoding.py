@@ -15,7 +15,8 @@ from opentelemetry.proto.trace.v1 import trace_pb2 as otlp
 from starling.core.json import is_64_bit, storable_text
 from starling.core.tracing import SEARCHED, Attributes, SpanKind
 from starling.infra.tracing.content import content_text
-from starling.infra.tracing.spans import LEVEL, Opening, OpenSpan, SpanEvent
+from starling.infra.tracing.scores import Score
+from starling.infra.tracing.spans import LEVEL, Opening, OpenSpan
 
 _CONTENT: Final = {"input": "langfuse.observation.input", "output": "langfuse.observation.output"}
 _WARNINGS: Final = "starling.warnings"  # messages of errors, which may quote content
@@ -28,6 +29,7 @@ _SHARED: Final = ("langfuse.session.id", "langfuse.trace.name", "tenant", "corre
 _VERSION: Final = "langfuse.version"  # by which dashboards tell what a team's observations cost
 _LOCAL: Final = otlp.SPAN_FLAGS_CONTEXT_HAS_IS_REMOTE_MASK
 _REMOTE: Final = _LOCAL | otlp.SPAN_FLAGS_CONTEXT_IS_REMOTE_MASK
+_LINK: Final = {"starling.link": "former_segment"}
 _SCOPE: Final = InstrumentationScope(name="starling")
 _OUTERMOST: Final = Opening({}, (), None)
 _TAG_CHARS, _TAGS_PER_TRACE = 200, 100
@@ -76,7 +78,8 @@ def _write(span: OpenSpan, to: otlp.Span, *, with_content: bool) -> None:
     content = [(shown, attributes.pop(name, None)) for name, shown in _CONTENT.items()]
     encoded = [_attribute(name, value) for name, value in attributes.items() if value is not None]
     if span.parent is not None:
-        encoded.append(_shared(span.root))
+        run = _opening(span.root).attributes
+        encoded += [_attribute(name, run[name]) for name in _SHARED]
     to.MergeFromString(b"".join(encoded))
     if with_content:
         for name, value in content:
@@ -90,18 +93,9 @@ def _write(span: OpenSpan, to: otlp.Span, *, with_content: bool) -> None:
     to.kind = _otlp_kind(span, attributes)
     to.start_time_unix_nano, to.end_time_unix_nano = span.begun, span.ended
     to.flags = _REMOTE if span.remote else _LOCAL
-    if span.events:
-        to.events.extend([_event(event) for event in span.events])
-    if span.links:
-        trace = bytes.fromhex(span.trace_id)
-        to.links.extend(
-            [
-                otlp.Span.Link(
-                    trace_id=trace, span_id=_id(one.span_id), attributes=_pairs(one.attributes), flags=_REMOTE
-                )
-                for one in span.links
-            ]
-        )
+    to.events.extend(map(_event, span.scores))
+    if span.former:
+        to.links.add(trace_id=to.trace_id, span_id=_id(span.former), attributes=_pairs(_LINK), flags=_REMOTE)
     if span.failure is not None:
         to.status.code = otlp.Status.STATUS_CODE_ERROR
         to.status.message = cast("str", attributes[_MESSAGE])
@@ -167,14 +161,6 @@ def _add_to_trace(span: OpenSpan, tags: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(of_trace)[:_TAGS_PER_TRACE] if span.parent is None else tags
 
 
-def _shared(root: OpenSpan) -> bytes:
-    """Return the encoding of a span with the attributes that all spans of a run share."""
-    if not root.shared:
-        run = _opening(root).attributes
-        root.shared = b"".join([_one_attribute(name, run[name]) for name in _SHARED])
-    return root.shared
-
-
 def _attribute(name: str, value: object) -> bytes:
     """Return the encoding of a span with one attribute."""
     if type(value) is str and len(value) > _SHORT:
@@ -219,10 +205,17 @@ def _pairs(attributes: Attributes) -> list[KeyValue]:
     return [KeyValue(key=name, value=_any_value(value)) for name, value in attributes.items()]
 
 
-def _event(event: SpanEvent) -> otlp.Span.Event:
-    """Return an event; its texts, one of which may be the comment of a score, are content."""
-    shown = {name: content_text(value) if isinstance(value, str) else value for name, value in event.attributes.items()}
-    return otlp.Span.Event(name=event.name, time_unix_nano=event.moment, attributes=_pairs(shown))
+def _event(score: Score) -> otlp.Span.Event:
+    """Return a score as an event; its texts are content."""
+    result = "label" if isinstance(score.value, str) else "value"
+    attributes = {
+        "gen_ai.evaluation.name": score.name,
+        f"gen_ai.evaluation.score.{result}": score.value,
+        "gen_ai.evaluation.explanation": score.comment,
+    }
+    shown = {name: content_text(value) if isinstance(value, str) else value for name, value in attributes.items()}
+    moment = int(score.moment.timestamp() * 1e9)
+    return otlp.Span.Event(name="gen_ai.evaluation.result", time_unix_nano=moment, attributes=_pairs(shown))
 
 
 def _id(number: int) -> bytes:

@@ -2,7 +2,7 @@
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -15,7 +15,6 @@ from typing import Any, Final, NamedTuple, Self
 import httpx
 
 from starling.core.errors import SuspendedError
-from starling.core.forks import ForkOrigin
 from starling.core.runs import Run
 from starling.core.tracing import CALLER_SPAN, NOOP_SPAN, Attributes, CallerSpan, Describe, NoopSpan, SpanKind
 from starling.infra.tracing.scores import Score
@@ -23,21 +22,6 @@ from starling.infra.tracing.scores import Score
 SEGMENT: Final = "run.segment"
 LEVEL: Final = "langfuse.observation.level"
 _LEAST_FAILURE: Final = 500  # status
-
-
-class SpanEvent(NamedTuple):
-    """Something that happened at a moment within a span, in nanoseconds since 1970."""
-
-    name: str
-    attributes: Attributes
-    moment: int
-
-
-class SpanLink(NamedTuple):
-    """A reference to another span of the same trace."""
-
-    span_id: int
-    attributes: Attributes
 
 
 class Opening(NamedTuple):
@@ -56,7 +40,7 @@ class OpenSpan:
     """A span while it is open, and what is known of it once it has ended. Times are nanoseconds since 1970.
 
     It does as little as it can, since runs wait for it: `span_encoding` calls what is in `described` later, and keeps
-    in `opening`, and in the root's `trace_tags` and `shared`, what it needs for further spans.
+    in `opening`, and in the root's `trace_tags`, what it needs for further spans.
     """
 
     _to: "SpanTracer"
@@ -67,22 +51,18 @@ class OpenSpan:
     parent: "OpenSpan | None"
     trace_id: str
     remote: int = 0  # its parent in the caller's trace
-    events: Sequence[SpanEvent] = ()
-    links: Sequence[SpanLink] = ()
+    scores: Sequence[Score] = ()  # that are sent with it, as events
+    former: int = 0  # the segment of the previous claim, whose span may have been lost in a crash
     failure: str | None = None
     opening: Opening | None = None
     ended: int = 0
     begun: int = field(default_factory=time_ns)
     root: "OpenSpan" = field(init=False)
-    trace_tags: dict[str, None] = field(init=False)  # of the root
-    shared: bytes = b""  # of the root: the encoding of attributes that all spans of the trace have
+    trace_tags: dict[str, None] = field(default_factory=dict[str, None])  # of the root
     _outer: "OpenSpan | None" = None
 
     def __post_init__(self) -> None:
-        if self.parent is None:
-            self.root, self.trace_tags = self, {}
-        else:
-            self.root = self.parent.root
+        self.root = self.parent.root if self.parent else self
 
     def __enter__(self) -> Self:
         self._outer = _CURRENT.get()
@@ -182,8 +162,8 @@ class SpanTracer:
         describe, span_id = partial(_segment_attributes, run), _segment_id(run.id, run.fence)
         segment = OpenSpan(self, SEGMENT, SpanKind.AGENT, [describe], span_id, None, run.trace_id)
         segment.remote = int(run.parent_span or "0", 16)
-        if run.fence > 1:  # linked to the segment of the previous claim, whose span may have been lost in a crash
-            segment.links = [SpanLink(_segment_id(run.id, run.fence - 1), {"starling.link": "former_segment"})]
+        if run.fence > 1:
+            segment.former = _segment_id(run.id, run.fence - 1)
         return segment
 
     def span(self, name: str, kind: SpanKind, describe: Describe) -> OpenSpan | NoopSpan:
@@ -200,19 +180,13 @@ class SpanTracer:
         current = _CURRENT.get()
         if current is None or (of_trace and self._send_score is not None):
             return
-        comment = comment if self._with_content else ""
-        moment = time_ns()
+        moment = datetime.fromtimestamp(time_ns() / 1e9, UTC)
+        shown = comment if self._with_content else ""
+        score = Score(current.trace_id, f"{current.span_id:016x}", name, value, shown, moment)
         if self._send_score is not None:
-            at = datetime.fromtimestamp(moment / 1e9, UTC)
-            self._send_score(Score(current.trace_id, f"{current.span_id:016x}", name, value, comment, at))
-            return
-        result = "gen_ai.evaluation.score.label" if isinstance(value, str) else "gen_ai.evaluation.score.value"
-        said: Mapping[str, object] = {
-            "gen_ai.evaluation.name": name,
-            result: value,
-            "gen_ai.evaluation.explanation": comment,
-        }
-        current.events = (*current.events, SpanEvent("gen_ai.evaluation.result", said, moment))
+            self._send_score(score)
+        else:
+            current.scores = (*current.scores, score)
 
 
 def _segment_id(run_id: str, fence: int) -> int:
@@ -222,6 +196,7 @@ def _segment_id(run_id: str, fence: int) -> int:
 
 
 def _segment_attributes(run: Run) -> Attributes:
+    origin = run.forked_from and run.forked_from.model_dump_json(exclude={"changes": {"input"}}, exclude_defaults=True)
     return {
         "langfuse.session.id": run.thread_id,
         "langfuse.trace.name": "run",
@@ -236,9 +211,5 @@ def _segment_attributes(run: Run) -> Attributes:
         "starling.segment": run.fence,
         "input": run.input,
         "tags": [f"epoch:{run.epoch}"],
-        **({"starling.forked_from": _origin(run.forked_from)} if run.forked_from else {}),
+        "starling.forked_from": origin,
     }
-
-
-def _origin(origin: ForkOrigin) -> str:
-    return origin.model_dump_json(exclude={"changes": {"input"}}, exclude_defaults=True)

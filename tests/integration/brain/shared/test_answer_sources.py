@@ -20,10 +20,11 @@ MARKED = "The door has 340 [?] cm [1], see `/srv/doors.txt` [?]."
 
 
 def plan(script: ScriptedModel, *answers: Answer) -> None:
+    """Have the door measured with 217 cm, and the disk, for the second result, with 340 cm."""
     script.run(
         decision(task("t1", BENCH), task("t2", BENCH)),
         t1=calls(("measure", {"thing": "door", "size": 217})),
-        t2=calls(("look", {"thing": "disk"}), ("measure", {"thing": "disk", "size": 94})),
+        t2=calls(("look", {"thing": "disk"}), ("measure", {"thing": "disk", "size": 340})),
     )
     script.qa(*answers)
 
@@ -60,11 +61,11 @@ async def test_second_answer_after_a_fault_of_form_is_not_sent_back_again(
 
 
 async def test_document_in_json_is_warned_of_and_not_marked(platform: Platform, script: ScriptedModel) -> None:
-    plan(script, Answer('{"door": 340}'))
+    plan(script, Answer('{"door": 345}'))
 
     stream = await platform.ask(f"{REQUEST} As JSON.")
 
-    assert (stream.reply, len(marks(stream))) == ('{"door": 340}', 1)
+    assert (stream.reply, len(marks(stream))) == ('{"door": 345}', 1)
 
 
 async def test_answer_of_a_team_is_checked_inside_it_and_the_runs_answer_against_what_the_team_said(

@@ -82,7 +82,7 @@ async def test_run_without_results_fails_at_the_deadline(platform: Platform, scr
     script.supervisor(decision(task("t1", "generalist")))
     script.agent("t1", NEVER)
 
-    stream = await finish_within(platform, await platform.accept("How is the disk?"), 1.5)
+    stream = await finish_within(platform, await platform.accept("How is the disk?"), 3)
 
     assert stream.status == "failed"
     assert (await reasons(platform, stream))["do t1"].startswith("The run's time ran out.")

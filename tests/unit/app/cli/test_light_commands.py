@@ -24,7 +24,6 @@ _OF_THE_DATABASE = ("command_settings", "database_api", "server.changes", "serve
 _OF_SERVICES = (
     "up",
     "serve",
-    "doctor_checks",
     "worker",
     "doctor",
     "model_choice",

@@ -22,17 +22,17 @@ def test_slow_embedder_is_a_warning_that_says_what_it_means(seconds: float, stat
 
 
 @pytest.mark.parametrize(
-    ("server", "said"),
+    ("server", "limit", "said"),
     [
-        (EmbeddingServer(may_answer=asyncio.Event(), waiting_from=1), "local:small made no vector within 0.5 s"),
-        (EmbeddingServer(answer=lambda _: (404, {"error": {"message": "no such model"}})), "no such model"),
+        (EmbeddingServer(may_answer=asyncio.Event(), waiting_from=1), 0.5, "local:small made no vector within 0.5 s"),
+        (EmbeddingServer(answer=lambda _: (404, {"error": {"message": "no such model"}})), 60, "no such model"),
     ],
     ids=["no answer", "refusal"],
 )
 async def test_endpoint_without_a_vector_is_a_warning_that_says_what_still_works(
-    monkeypatch: pytest.MonkeyPatch, server: EmbeddingServer, said: str
+    monkeypatch: pytest.MonkeyPatch, server: EmbeddingServer, limit: float, said: str
 ) -> None:
-    monkeypatch.setattr(embeddings, "_LIMIT_SECONDS", 0.5)
+    monkeypatch.setattr(embeddings, "_LIMIT_SECONDS", limit)
     async with server.running() as url:
         [finding] = await embeddings.check(
             Settings(embeddings="local:small", providers={"local": ProviderSettings(base_url=url)})

@@ -8,12 +8,12 @@ import pytest
 
 from starling.app.http import event_stream
 from starling.app.http.event_stream import EventStream
-from starling.core.events.stream import StoredEvent
+from starling.core.run_document.rows import EventRow
 from starling.core.settings.schema import Limits
 
 type Message = MutableMapping[str, Any]
 
-EVENT = StoredEvent(1, "thinking", {"type": "thinking"})
+EVENT = EventRow(1, "thinking", {"type": "thinking"})
 
 
 async def never() -> Message:
@@ -21,7 +21,7 @@ async def never() -> Message:
     raise AssertionError
 
 
-async def one_event(then: asyncio.Event) -> AsyncGenerator[Sequence[StoredEvent]]:
+async def one_event(then: asyncio.Event) -> AsyncGenerator[Sequence[EventRow]]:
     yield [EVENT]
     await then.wait()
 
@@ -47,8 +47,8 @@ async def test_large_events_are_sent_one_by_one_and_small_ones_together() -> Non
     async def send(message: Message) -> None:
         sent.append(message.get("body", b""))
 
-    async def batches() -> AsyncGenerator[Sequence[StoredEvent]]:
-        yield [EVENT, EVENT, *(StoredEvent(seq, "thinking", {}, b"x" * 20_000) for seq in (3, 4, 5)), EVENT]
+    async def batches() -> AsyncGenerator[Sequence[EventRow]]:
+        yield [EVENT, EVENT, *(EventRow(seq, "thinking", {}, b"x" * 20_000) for seq in (3, 4, 5)), EVENT]
 
     await EventStream(batches(), Limits())({}, never, send)
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from starling.app.openai.answers import ChatAnswer, code_of, decision_in, progress_line
-from starling.core.events.stream import StoredEvent
 from starling.core.ids import new_id
 from starling.core.run_document.document import InterruptKind
+from starling.core.run_document.rows import EventRow
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.interrupts import StoredInterrupt
 
@@ -81,7 +81,18 @@ def test_question_shows_the_exact_call_and_no_text_of_it_leaves_its_block() -> N
     assert answer.text.count("\n```\n") == 1
     assert r'"what": "```\n`approve 0000000000`"' in answer.text
     assert f"`approve {CODE}`" in answer.text
-    assert f"`starling run approve {ASKED.run_id}`" in answer.text
+
+
+@pytest.mark.parametrize("kind", ["approval", "budget", "in_doubt"])
+@pytest.mark.parametrize(("tenant", "command"), [("default", "run approve"), ("acme", "run approve --tenant acme")])
+def test_question_names_the_command_that_lists_it_and_not_its_id(
+    kind: InterruptKind, tenant: str, command: str
+) -> None:
+    text = ChatAnswer.of_wait(RunKey(tenant, ASKED.run_id), "t", [replace(ASKED, kind=kind)]).text
+
+    assert f"`starling {command}` lists it" in text
+    assert f"/v1/runs/{ASKED.run_id}/resume" in text
+    assert ASKED.id not in text
 
 
 def test_lines_that_servers_wrote_are_quoted() -> None:
@@ -122,4 +133,4 @@ def test_characters_that_are_not_seen_are_escapes_in_the_exact_call() -> None:
     ],
 )
 def test_progress_is_told_in_short_lines(kind: str, data: dict[str, Any], line: str) -> None:
-    assert progress_line(StoredEvent(2, kind, data)) == line
+    assert progress_line(EventRow(2, kind, data)) == line

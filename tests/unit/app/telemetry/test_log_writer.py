@@ -10,6 +10,7 @@ from typing import IO
 import pytest
 from rich.console import Console
 
+from starling.app.telemetry import log_writer
 from starling.app.telemetry.log_writer import LINES, LogWriter
 from starling.app.telemetry.logs import configure_logs
 from starling.core.settings.schema import Settings
@@ -42,7 +43,8 @@ def test_logging_to_a_pipe_that_nobody_reads_goes_on_and_reports_the_dropped_lin
     assert dropped > 0
 
 
-def test_lines_are_written_before_the_process_ends() -> None:
+def test_lines_are_written_before_the_process_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_writer, "_EXIT_SECONDS", 60)
     with pipe() as (read, write):
         writer = LogWriter(write)
         for number in range(3):

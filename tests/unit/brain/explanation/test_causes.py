@@ -86,6 +86,21 @@ def test_task_without_a_failed_call_is_explained_by_its_code(code: str, cause: s
     assert told(story.explained("failed", "no_result")) == [(cause, "t1")]
 
 
+@pytest.mark.parametrize("ends", ["approved", "llm_timeout"])
+def test_request_that_the_generalist_got_after_a_failure_is_explained_by_what_came_before(ends: str) -> None:
+    story = one_task()
+    story.fail("t1", "shop.order", "Not done.", "tool_error")
+    story.warn("llm_timeout")
+    story.warn("unplanned")
+    story.plan(planned("t2", WRITER, "Do it all."), version=2)
+    story.start("t2")
+    story.end("t2", code="" if ends == "approved" else ends)
+
+    found = story.explained("succeeded" if ends == "approved" else "failed", "" if ends == "approved" else "no_result")
+
+    assert told(found) == [("tool_failed", "t1"), ("model_unavailable", None)]
+
+
 @pytest.mark.parametrize(
     ("code", "cause"),
     [

@@ -90,6 +90,29 @@ SUPPORTED = [
         "Revenue rose 8.3 % to $3.9 billion from $3.6 billion; 62 % said yes.",
         "3900000000, 3600000000\nyes 932\nno 572\nall 1504",
     ),
+    ("EU has 33.3 %, APAC 66.7 %; the p95 is 640 ms.", "EU 300\nAPAC 600\n\nlatency 640 ms"),
+    (
+        "NOK 12,840.50 for 82.5 % of it, 2.5 percentage points more than 80 %.",
+        "balance_cents 1284050, off 17.5%, May 80%",
+    ),
+    (
+        "Call +41 44 555 12 90 about DE89 3704 0044 0532 0130 00 and card 4417.",
+        "+41445551290 DE89370400440532013000 4929123456784417",
+    ),
+    (
+        "It uses 1.2–3.4 MB, 5.5 of 16.4 GB.",
+        '{"least": 1200000, "most": 3400000, "used": 5500000000, "total": 16400000000}',
+    ),
+    (
+        "There were 357 errors at a p95 of up to 640 ms.",
+        "route,n,p50_ms,p95_ms,errors\n/a,2,41,212,12\n/b,8,88,640,301\n/c,9,90,333,44",
+    ),
+    ("Three nights are 1167 zł. In `a` about 37 are `b c`, and `m -p 99.5` is advice.", "389 zł a night; a, b c: 37"),
+    (
+        "It rose by 139 from 273 to 412; the median was 345.5.",
+        "".join(f"day {412 - n}\n" for n in (139, 133, 121, 106, 91, 76, 57, 52, 31, 9, 4, 0)),
+    ),
+    ("At 93.4 Mbit/s, i.e. 11.7 MB/s, it takes an hour, over 97 km (60.3 miles).", "93.4 Mbit/s, 97 km"),
     ("### 1. Disks\n\nEither/or, and/or; 5/8 are done [1, 2].", "5 of 8"),
 ]
 INVENTED = [
@@ -113,6 +136,9 @@ INVENTED = [
     ('ORD-1009 is "never paid" and costs €89.90.', ORDERS, ["ORD-1009", '"never paid"', "89.90"]),
     ("He said 'we will never ship this' to «le grand public».", NEWS, 2),
     ("気温は19.4度です。", "気温: 12.1", ["19.4"]),
+    ("The pulse is 44 bpm, at $49 with 2 years.", "41 bpm, $59", ["44", "49"]),
+    ("Of `events`, about 37 % is bloat that `VACUUM FULL` frees.", "events | 412 GB", ["37"]),
+    ("Web-07; call +41 44 555 12 91, card 4418.", "web-03 +41445551290 4929123456784417", 3),
     ("Send `GET /v2/users/{id}/keys` with `id=7`; `9f3ab27c` is v3.4.9.", "GET /v2/users, v3.4.8", 3),
 ]
 
@@ -134,11 +160,18 @@ def test_what_was_said_is_supported() -> None:
     answer = "You asked for 50 results of “my best orders” in /srv/x; 100 USD are 92.13 EUR."
 
     assert unsupported(answer, ['{"EUR": 0.9213}'], ["50 results of my best orders in /srv/x; 100 USD"]) == []
+    assert unsupported("Take 284 g of water.", ["4 balls: 610 g flour, 378 g water"], ["for 3 pizzas"]) == []
 
 
 def test_nothing_is_found_in_an_answer_from_sources_beyond_the_bound() -> None:
     assert unsupported("It is 47.3 %.", ["no number"], [])
     assert unsupported("It is 47.3 %.", ["no number" * MOST_CHARS], []) == ()
+
+
+def test_first_passages_of_an_answer_with_very_many_are_checked() -> None:
+    found = unsupported("; ".join(f"/srv/{number}/x.txt" for number in range(205)), ["none"], [])
+
+    assert [one.text for one in (found[0], found[-1])] == ["/srv/0/x.txt", "/srv/199/x.txt"]
 
 
 PLAIN = st.text(st.sampled_from("ab 19.,:%-/'\"`“”„«»()[]|*#_\n€é中"), max_size=60)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from brain.lifecycle.citations import without_unsourced
+from brain.lifecycle.citations import cited_of, without_unsourced
 
 
 @pytest.mark.parametrize(
@@ -40,3 +40,20 @@ def test_numbers_that_are_content_stay(text: str) -> None:
     checked, found = without_unsourced(text, 2, ["label: [7]"] if "label" in text else [])
 
     assert (checked, found) == (text, [])
+
+
+@pytest.mark.parametrize(
+    ("text", "cited"),
+    [
+        ("It is noon [2].", "b"),
+        ("Noon [1][3], and warm [3].", "ac"),
+        ("Both [1, 2].", "ab"),
+        ("All [2–4].", "bcd"),
+        ("It is noon.", "abcd"),
+        ("Take `items[2]` of it.", "abcd"),
+        ("It is noon [7].", "abcd"),
+    ],
+    ids=["one", "adjacent", "several", "range", "none", "code", "unsourced"],
+)
+def test_sources_of_a_text_are_those_that_it_cites_or_all(text: str, cited: str) -> None:
+    assert list(cited_of("abcd", text)) == list(cited)

@@ -27,6 +27,7 @@ GARBAGE = '{"plan": "none"}'
 SATISFIED = decision_json(is_request_satisfied=True)
 TO_BENCH, TO_GENERALIST = decision_json(task("t1", "bench")), decision_json(task("t1", "generalist"))
 AWAY = LLMConnectionError("scripted:small", "not today")
+ALL_FAILED = planned(record("t1", "failed"), results=[outcome("t1", "failed")])
 FAILED_AND_LEFT = planned(record("t1", "failed"), record("t2"), results=[outcome("t1", "failed")])
 
 
@@ -240,6 +241,14 @@ async def test_without_the_supervisors_model_the_generalist_gets_the_request_onc
     assert (second["degraded"][0]["task_id"], len(execution.model.requests)) == ("t1", len(answers))
 
 
+async def test_without_the_supervisors_model_the_generalist_gets_the_request_beside_tasks_that_failed() -> None:
+    update, _ = await decide(AWAY, state=ALL_FAILED)
+
+    tasks = [(task["id"], task["agent"], task["task"]) for task in update["tasks"] if task["status"] == "running"]
+    assert tasks == [("t2", "generalist", REQUEST)]
+    assert "other" in update["assumptions"][0]
+
+
 async def test_without_the_supervisors_model_ready_tasks_go_on_and_nobody_is_asked_who_failed() -> None:
     update, execution = await decide(AWAY, state=FAILED_AND_LEFT)
 
@@ -247,7 +256,9 @@ async def test_without_the_supervisors_model_ready_tasks_go_on_and_nobody_is_ask
     assert execution.warnings == ["llm_connection_error"]
 
 
-@pytest.mark.parametrize("state", [initial_state(REQUEST), FAILED_AND_LEFT], ids=["nothing planned", "ready"])
+@pytest.mark.parametrize(
+    "state", [initial_state(REQUEST), ALL_FAILED, FAILED_AND_LEFT], ids=["nothing planned", "all failed", "ready"]
+)
 async def test_what_went_on_without_the_supervisors_model_is_the_same_when_it_is_repeated(state: GraphState) -> None:
     first, execution = await decide(AWAY, state=state)
 

@@ -90,10 +90,10 @@ async def test_estimated_usage_is_warned_about_once_in_all_executions_of_a_run()
 
 async def test_unreadable_answer_is_recorded_with_its_fault() -> None:
     first = make_execution(UNREADABLE)
-    asked = await first.context.model.ask_tolerantly("t1", 0, HELLO)
+    asked = await first.context.model.ask("t1", 0, HELLO, tolerant=True)
     second = make_execution(after=first)
 
-    replayed = await second.context.model.ask_tolerantly("t1", 0, HELLO)
+    replayed = await second.context.model.ask("t1", 0, HELLO, tolerant=True)
 
     assert (asked.fault, asked.replayed) == ("the answer is empty", False)
     assert (replayed.fault, replayed.replayed, second.model.requests) == ("the answer is empty", True, [])
@@ -126,7 +126,7 @@ async def test_failed_attempts_count_as_model_calls_also_after_a_crash(
 async def test_unreadable_answer_counts_as_one_model_call_with_its_failed_attempts() -> None:
     execution = make_execution(FAILED, UNREADABLE)
 
-    await execution.context.model.ask_tolerantly("t1", 0, HELLO)
+    await execution.context.model.ask("t1", 0, HELLO, tolerant=True)
 
     assert execution.context.budget.meter.model_calls == 2
 

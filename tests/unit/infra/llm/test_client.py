@@ -191,10 +191,10 @@ async def test_hanging_model_leaves_time_for_the_fallback(setting: Setting) -> N
     setting.answers("first", Answer(hold="never"))
     setting.answers("second", Answer("Hello."))
 
-    reply = await setting.models(setting.second).respond(replace(ASKED, timeout=1.5))
+    reply = await setting.models(setting.second).respond(replace(ASKED, timeout=3))
 
     assert reply.model == "local:second"
-    assert reply.warnings == ("Model local:first: no complete answer within 1 s.",)
+    assert reply.warnings == ("Model local:first: no complete answer within 2 s.",)
 
 
 async def test_model_that_timed_out_is_skipped_for_a_minute(setting: Setting) -> None:
@@ -202,7 +202,7 @@ async def test_model_that_timed_out_is_skipped_for_a_minute(setting: Setting) ->
     setting.answers("first", Answer("First."))
     setting.answers("second", Answer("Second."))
     models = setting.models(setting.second)
-    await models.respond(replace(ASKED, timeout=1.5))
+    await models.respond(replace(ASKED, timeout=3))
 
     skipping = await models.respond(ASKED)
     setting.clock.seconds = 61
@@ -231,11 +231,11 @@ async def test_unreachable_model_is_skipped_for_a_minute(setting: Setting) -> No
 
 
 async def test_model_that_timed_out_is_tried_if_it_is_the_only_one(setting: Setting) -> None:
-    setting.answers("first", Answer(hold="never"), nth=1)
+    setting.rules.append(Rule(Answer(hold="never"), When(last_contains="Wait.")))
     setting.answers("first", Answer("First."))
     models = setting.models()
     with pytest.raises(LLMTimeout):
-        await models.respond(replace(ASKED, timeout=0.1))
+        await models.respond(replace(ASKED, messages=(Message("user", "Wait."),), timeout=0.1))
 
     reply = await models.respond(ASKED)
 
@@ -247,7 +247,7 @@ async def test_broken_stream_restarts_on_the_fallback(setting: Setting) -> None:
     setting.answers("second", Answer("Hello there."))
 
     models = setting.models(setting.second)
-    items = [item async for item in models.stream_respond(replace(ASKED, timeout=1.5))]
+    items = [item async for item in models.stream_respond(replace(ASKED, timeout=3))]
 
     assert items[:-1] == [
         TextDelta("One "), TextDelta("two "), TextDelta("", restart=True), TextDelta("Hello "), TextDelta("there."),

@@ -43,8 +43,12 @@ async def session() -> AsyncGenerator[ClientSession]:
         yield session
 
 
+def adapter(server: ModelServer, session: ClientSession) -> EndpointModel:
+    return EndpointModel("local:small", "small", Endpoint(server.url), session)
+
+
 def model(server: ModelServer, session: ClientSession) -> OutputReader:
-    return OutputReader(EndpointModel("local:small", "small", Endpoint(server.url), session))
+    return OutputReader(adapter(server, session))
 
 
 def uses(part: str) -> IsUsed:
@@ -202,9 +206,10 @@ async def test_tools_refused_for_another_reason_are_in_the_prompt_of_this_reques
     endpoint = LimitedEndpoint({refusal: lambda body: "wrong" in str(body.get("tools"))}, LIMA_IN_TEXT)
 
     async with ModelServer(endpoint) as server:
-        client = model(server, session)
+        inner = adapter(server, session)
+        client = OutputReader(inner)
         first = await ask(client, replace(ASKED, tools=(CLOCK, wrong)), stream=stream)
-        lacked = client.lacking
+        lacked = inner.features.lacking
         await ask(client, replace(ASKED, tools=(CLOCK,)), stream=stream)
 
     assert (first.tool_calls, Feature.TOOLS in lacked) == ((LIMA,), True)

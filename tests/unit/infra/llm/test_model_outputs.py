@@ -24,7 +24,6 @@ from starling.core.model_output.json_document import read_document
 from starling.core.model_output.names import aliases
 from starling.infra.llm.chat_completions import StreamedAnswer, read_reply
 from starling.infra.llm.chat_model import ReplyStream, checked_reply
-from starling.infra.llm.endpoint_capabilities import Dialect
 from starling.infra.llm.output_reader import OutputReader
 
 FOLDER = Path(__file__).parents[3] / "data/model_outputs"
@@ -47,7 +46,6 @@ class Endpoint:
     message: Mapping[str, Any]
     pieces: Sequence[str] = ()
     name: str = "local:small"
-    lacking: Dialect = frozenset()
     finish_reason: str = "stop"
 
     async def respond(self, request: ModelRequest) -> ModelReply:
@@ -158,7 +156,6 @@ class AnswersInTurn:
 
     answers: list[Endpoint]
     name: str = "local:small"
-    lacking: Dialect = frozenset()
 
     async def respond(self, request: ModelRequest) -> ModelReply:
         raise NotImplementedError

@@ -10,6 +10,7 @@ import pytest
 from starling.core.clock import Deadline
 from starling.core.errors import LLMConnectionError, LLMServerError
 from starling.core.llm import Message, ModelRequest, ModelRole, ModelWait
+from starling.core.settings.schema import Limits
 from starling.infra.llm.chat_model import Endpoint
 from starling.infra.llm.client import FallbackModelClient
 from starling.infra.llm.openai_endpoint import EndpointModel, open_session
@@ -23,13 +24,17 @@ FINE = Answer("Hello.")
 
 @dataclass
 class Waits:
-    """A client of the models `first` and `second`; answers are used up, the last one stays."""
+    """A client of the models `first` and `second`; answers are used up, the last one stays.
+
+    Waits last as long as the settings say by default.
+    """
 
     answers: dict[str, list[Answer]]
     clock: SetClock = field(default_factory=SetClock)
     asked: list[str] = field(default_factory=list[str])
     warned: list[str] = field(default_factory=list[str])
-    seconds: float = 60
+    seconds: float = field(default_factory=lambda: Limits().model_wait_seconds)
+    call_seconds: float = 20
     run_seconds: float = 300
     clients: dict[str, FallbackModelClient] = field(default_factory=dict[str, FallbackModelClient])
 
@@ -44,7 +49,7 @@ class Waits:
     def request(self) -> ModelRequest:
         deadline = Deadline(self.clock, self.run_seconds)
         wait = ModelWait(self.seconds, deadline, {}, self.warned.append, self.sleep)
-        return ModelRequest(ModelRole.ROUTER, (Message("user", "Say hello."),), timeout=20, wait=wait)
+        return ModelRequest(ModelRole.ROUTER, (Message("user", "Say hello."),), timeout=self.call_seconds, wait=wait)
 
 
 @pytest.fixture
@@ -70,6 +75,30 @@ async def test_failing_model_is_asked_again_until_it_answers(waits: tuple[Waits,
 
     assert (reply.content, len(setting.asked), len(setting.warned)) == ("Hello.", 7, 4)
     assert setting.warned[0].endswith("500: busy. Model first:first is asked again in 2 s, at 00:00:06 UTC.")
+
+
+async def test_rate_limit_that_names_no_time_is_waited_for_with_backoff(
+    waits: tuple[Waits, FallbackModelClient],
+) -> None:
+    setting, client = waits
+    setting.answers["first"] = [Answer(status=429, body="slow down")] * 4 + [FINE]
+
+    reply = await client.respond(setting.request())
+
+    assert (reply.content, len(setting.asked), len(setting.warned)) == ("Hello.", 5, 2)
+    assert setting.warned[0].endswith("429: slow down. Model first:first is asked again in 2 s, at 00:00:06 UTC.")
+
+
+async def test_model_that_does_not_answer_in_time_is_asked_again(waits: tuple[Waits, FallbackModelClient]) -> None:
+    setting, client = waits
+    setting.answers["first"], setting.call_seconds = [Answer(hold="for ever"), Answer(hold="for ever"), FINE], 0.2
+
+    reply = await client.respond(setting.request())
+
+    assert reply.content == "Hello."
+    assert len(setting.asked) >= 3  # more where a machine is so slow that the last answer comes too late, too
+    assert len(setting.warned) >= 2
+    assert setting.warned[0].endswith("Model first:first is asked again in 2 s, at 00:00:02 UTC.")
 
 
 async def test_time_of_the_wait_is_over(waits: tuple[Waits, FallbackModelClient]) -> None:

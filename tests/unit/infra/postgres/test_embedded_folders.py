@@ -30,7 +30,7 @@ def test_another_user_reaches_what_no_folder_closes(tmp_path: Path) -> None:
 def test_a_link_is_no_folder_of_ours(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path)
 
-    with pytest.raises(ConfigurationError, match="belongs to another user"):
+    with pytest.raises(ConfigurationError, match="isn't a folder of user id"):
         claim_folder(tmp_path / "link", 0o700)
 
 

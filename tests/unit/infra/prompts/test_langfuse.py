@@ -4,11 +4,14 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
 from starling.core.errors import PromptSourceUnavailableError
 from starling.core.prompts import OfferedPrompt, RefusedPrompt
+from starling.core.settings.schema import Settings
 from starling.infra.prompts import langfuse
 from starling.infra.prompts.langfuse import LangfusePrompts
+from starling.infra.tracing.destination import langfuse_of
 from tests.support.langfuse_server import PUBLIC_KEY, SECRET_KEY, LangfuseServer
 
 SYSTEM, USER = {"role": "system", "content": "Plan."}, {"role": "user", "content": "<a>{{b}}</a>"}
@@ -21,7 +24,10 @@ async def server() -> AsyncGenerator[LangfuseServer]:
 
 
 def prompts(server: LangfuseServer, *, secret: str = SECRET_KEY, **names: str) -> LangfusePrompts:
-    return LangfusePrompts(server.url, PUBLIC_KEY, secret, "production", names or {"supervisor": "agents/orchestrator"})
+    address, key = server.url, SecretStr(secret)
+    source = langfuse_of(Settings(langfuse_host=address, langfuse_public_key=PUBLIC_KEY, langfuse_secret_key=key))
+    assert source is not None
+    return LangfusePrompts(source, "production", names or {"supervisor": "agents/orchestrator"})
 
 
 async def test_version_with_the_label_is_offered_with_its_place(server: LangfuseServer) -> None:

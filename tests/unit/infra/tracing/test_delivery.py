@@ -8,6 +8,13 @@ from starling.infra.tracing import delivery
 from starling.infra.tracing.delivery import BatchThread
 
 
+@pytest.fixture
+def gathering(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a thread wait for further items until it is closed, however slow the test is."""
+    monkeypatch.setattr(delivery, "_GATHER_SECONDS", 60)
+
+
+@pytest.mark.usefixtures("gathering")
 def test_all_items_are_sent_in_order_in_batches_before_it_closes() -> None:
     sent: list[list[int]] = []
     thread = BatchThread[int]("test", sent.append, limit=10, batch=2)
@@ -30,13 +37,17 @@ def test_items_are_sent_while_it_is_open(monkeypatch: pytest.MonkeyPatch) -> Non
     thread.close()
 
 
-def test_items_that_come_while_a_batch_is_sent_are_sent_with_later_ones() -> None:
+def test_items_that_come_while_a_batch_is_sent_are_sent_with_later_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(delivery, "_GATHER_SECONDS", 0.01)
     sent: list[list[int]] = []
     first = threading.Event()
 
     def send(batch: list[int]) -> None:
         sent.append(batch)
         if batch == [0]:
+            monkeypatch.setattr(delivery, "_GATHER_SECONDS", 60)
             thread.add(1)
             first.set()
 
@@ -49,6 +60,7 @@ def test_items_that_come_while_a_batch_is_sent_are_sent_with_later_ones() -> Non
     assert sent == [[0], [1, 2]]
 
 
+@pytest.mark.usefixtures("gathering")
 def test_items_beyond_the_limit_are_refused() -> None:
     sent: list[list[int]] = []
     thread = BatchThread[int]("test", sent.append, limit=2, batch=10)

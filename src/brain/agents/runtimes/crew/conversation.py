@@ -132,8 +132,9 @@ class CrewConversation:
 
     @property
     def output(self) -> AttemptOutput:
-        """What the attempt made; an agent with tools that called none in any attempt says why it can't do the task."""
-        unable = bool(self.execution.card.tools) and not self.execution.uses and not self.execution.own_done
+        """What the attempt made; an agent with tools that called none, and has no earlier result, is unable."""
+        earlier = any(use.outcome.status == "succeeded" for use in self.execution.uses) or self.execution.own_done
+        unable = bool(self.execution.card.tools) and not self.uses and not earlier
         return AttemptOutput(self.text, tuple(self.uses), unable=unable)
 
     def _take_first_messages(self, shown: Sequence[Message]) -> None:

@@ -16,7 +16,7 @@ from starling.client.api import Api
 from starling.client.api_errors import ONCE, ApiUnavailableError, RetryTimes
 from starling.core.errors import ConfigurationError, InvalidRequestError
 from starling.core.principal import DEFAULT_TENANT
-from starling.core.settings.client import EMBEDDED, ClientSettings, database_name, read_client_settings
+from starling.core.settings.client import EMBEDDED, ClientSettings, read_client_settings
 
 _LASTING: Final = RetryTimes(tell=print_note)
 _LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
@@ -35,19 +35,20 @@ class Connection:
         That is the API of this data folder where it serves this tenant without a key, else the API of STARLING_URL,
         else the same routes over the database.
         """
-        return self._running(tenant, lasting=lasting) or late_imports.database_api(self.context, tenant)
+        times = _LASTING if lasting else ONCE
+        return self._running(tenant, times) or late_imports.database_api(self.context, tenant)
 
     def conversation(self, url: str | None = None) -> Api:
         """Return a lasting API for requests to agents.
 
         That is the API at `url`; without one that of this data folder, of STARLING_URL, of STARLING_HOST and PORT.
         """
-        if url or (self.settings.url and self._here() is None):
-            return self._named(url or self.settings.url, lasting=True)
-        if (found := self._here()) is not None:
+        found = self._here()
+        if found is not None and (not url or url.rstrip("/") == found.address):
             return self._of(found)
-        print_note(f"{self._nowhere()} Asking {self.settings.default_url}.")
-        return Api(self.settings.default_url, self.settings.api_key, times=_LASTING)
+        if not (url or self.settings.url):
+            print_note(f"{self._nowhere()} Asking {self.settings.default_url}.")
+        return Api(url or self.settings.url or self.settings.default_url, self.settings.api_key, times=_LASTING)
 
     def platform(self) -> Api:
         """Return the lasting API that `api` asks; where that is none, that of a platform that needs a key.
@@ -55,7 +56,7 @@ class Connection:
         Raises ApiUnavailableError where neither a platform runs on this data folder nor STARLING_URL names one;
         ConfigurationError where it needs a key and there is none.
         """
-        if running := self._running(DEFAULT_TENANT, lasting=True):
+        if running := self._running(DEFAULT_TENANT, _LASTING):
             return running
         if (found := self._here()) is None:
             remedy = "Start one with `starling up`, or give the address of one in STARLING_URL."
@@ -70,10 +71,10 @@ class Connection:
     def named(self) -> Api | None:
         """Return the API of this data folder, else that of STARLING_URL, without a look whether it answers."""
         if (found := self._here()) is not None:
-            return self._of(found, lasting=False)
-        return self._named(self.settings.url, lasting=False) if self.settings.url else None
+            return self._of(found, ONCE)
+        return Api(self.settings.url, self.settings.api_key) if self.settings.url else None
 
-    def _running(self, tenant: str, *, lasting: bool) -> Api | None:
+    def _running(self, tenant: str, times: RetryTimes) -> Api | None:
         """Return the API of this data folder, if it answers this tenant without a key, else that of STARLING_URL."""
         found = self._here()
         if found is None:
@@ -82,10 +83,10 @@ class Connection:
                     f"--tenant {tenant} can't be used with the API at {self.settings.url}.",
                     "It shows the runs of the tenant of its key: set STARLING_API_KEY to a key of that tenant.",
                 )
-            return self._named(self.settings.url, lasting=lasting) if self.settings.url else None
+            return Api(self.settings.url, self.settings.api_key, times=times) if self.settings.url else None
         if not found.keyless or tenant != DEFAULT_TENANT:
             return None
-        api = self._of(found, read_token(self.settings.data_dir), lasting=lasting)
+        api = Api(found.address, read_token(self.settings.data_dir), times=times)
         if not api.answers():
             return None
         if self.settings.url.rstrip("/") not in ("", found.address):
@@ -99,20 +100,10 @@ class Connection:
             found = find_platform(self.settings.data_dir)
         return found
 
-    def _of(self, found: RunningPlatform, key: str | None = None, *, lasting: bool = True) -> Api:
-        """Return the API of a platform."""
-        times = _LASTING if lasting else ONCE
-        return Api(found.address, self._key(found) if key is None else key, times=times)
-
-    def _named(self, url: str, *, lasting: bool) -> Api:
-        """Return the API at an address, with the local token where the platform of this data folder has it."""
-        found = self._here()
-        if found is not None and found.address == url.rstrip("/"):
-            return Api(found.address, self._key(found), times=_LASTING if lasting else ONCE)
-        return Api(url, self.settings.api_key, times=_LASTING if lasting else ONCE)
-
-    def _key(self, found: RunningPlatform) -> str:
-        return self.settings.api_key or (read_token(self.settings.data_dir) if found.keyless else "")
+    def _of(self, found: RunningPlatform, times: RetryTimes = _LASTING) -> Api:
+        """Return the API of a platform, with the local token where that is the key."""
+        key = self.settings.api_key or (read_token(self.settings.data_dir) if found.keyless else "")
+        return Api(found.address, key, times=times)
 
     def _nowhere(self) -> str:
         """Return that no platform runs here."""
@@ -126,18 +117,7 @@ def connection_of(context: typer.Context) -> Connection:
     """Return how the command reaches the platform. Raises ConfigurationError."""
     settings = read_client_settings(read_settings_file(context.find_root().obj))
     if settings is None or settings.log_level not in ("", *_LEVELS):
-        checked = late_imports.checked_settings(context)  # raises ConfigurationError with the place that is wrong
-        secrets = (checked.api_key, checked.database_url)
-        key, database = (secret.get_secret_value() if secret else "" for secret in secrets)
-        settings = ClientSettings(
-            data_dir=checked.data_dir,
-            url=checked.url or "",
-            default_url=f"http://{checked.host}:{checked.port}",
-            api_key=key,
-            database=database_name(database),
-            log_level=checked.log_level,
-            mcp_config=checked.mcp_config,
-            governs=checked.governance is not None,
-        )
+        late_imports.checked_settings(context)  # raises ConfigurationError with the place that is wrong
+        raise ConfigurationError("PORT is not written in digits alone.", "Write it like 8000.")
     logging.basicConfig(level=settings.log_level or "WARNING", stream=sys.stderr)
     return Connection(context, settings)

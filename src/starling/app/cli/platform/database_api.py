@@ -40,7 +40,7 @@ class DatabaseApi(Api):
         async def read(services: Services) -> None:
             await services.runs.documents.row(key)
             async for event in services.runs.reader.follow(key, after=after):
-                on_event(EventRow(event.seq, event.type, event.data))
+                on_event(event)
 
         run_with(open_services(self._settings, find_database(self._settings)), read)
 

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Sequence
 from functools import partial
-from operator import itemgetter
 from typing import Annotated, Any
 
 import typer
@@ -76,8 +75,8 @@ def _answer(api: Api, run_id: str, interrupt: str, answer: dict[str, Any]) -> Se
     """Answer the interrupts of a run, all or the one named, and return the answers."""
     asked = open_interrupts(api, run_id)
     if interrupt:
-        named = partial(ending_in, asked)
-        wanted = find_id("interrupt", interrupt, named, described=itemgetter("kind"), remedy=_REMEDY)
+        ids = [item["id"] for item in asked]
+        wanted = find_id("interrupt", interrupt, partial(ending_in, ids), remedy=_REMEDY)
         asked = [item for item in asked if item["id"] == wanted]
     if not asked:
         kind, name = ("interrupt", interrupt) if interrupt else ("open question of run", run_id)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from starling.app.cli.id_name import RUN_HELP, RunArgument, find_run
-from starling.app.cli.options import JsonEvents, No, Yes
+from starling.app.cli.options import JsonEvents, No, Yes, split_pairs
 from starling.app.cli.platform.connection import connection_of
 from starling.app.cli.run.conversation import conversation, fixed_answers, follow
 from starling.app.cli.terminal.comparison_text import effect_lines
@@ -58,7 +58,7 @@ def fork(  # noqa: PLR0913, PLR0917 - its options
         raise InvalidRequestError("Name a run, or --failed without --live and --input.", "See --help.")
     changes: dict[str, Any] = {
         "model": _models(model or ()),
-        "prompts": dict(_pair(one, "=") for one in prompt or ()),
+        "prompts": split_pairs(prompt or (), "--prompt NAME=HASH"),
         "teams": dict(_team(one) for one in team or ()),
         "epoch": epoch,
         "input": text,
@@ -149,15 +149,8 @@ def _models(given: Sequence[str]) -> Mapping[str, str]:
     return models
 
 
-def _pair(given: str, separator: str) -> tuple[str, str]:
-    name, found, value = given.partition(separator)
-    if not (name and found and value):
-        raise InvalidRequestError(f"{given!r} has no name and value around `{separator}`.", "See --help.")
-    return name, value
-
-
 def _team(given: str) -> tuple[str, int]:
-    name, version = _pair(given, "@")
-    if not version.isdecimal():
-        raise InvalidRequestError(f"{version!r} is not the number of a version.", "Write NAME@3.")
+    name, _, version = given.partition("@")
+    if not (name and version.isdecimal()):
+        raise InvalidRequestError(f"{given!r} is not a name and the number of a version.", "Write NAME@3.")
     return name, int(version)

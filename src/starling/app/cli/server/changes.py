@@ -10,11 +10,10 @@ from mcp_gateway.configuration.servers import ServerConfig, checked_server
 from mcp_gateway.registration.discovery import Listed, try_servers
 from mcp_gateway.registration.listing_schedule import start_seconds
 from starling.app.cli.completion import Server
-from starling.app.cli.options import Json, Yes
+from starling.app.cli.options import Json, Yes, split_pairs
 from starling.app.cli.platform.command_settings import settings_of, with_servers_found_here
 from starling.app.cli.platform.settings_file import MCP_FILE
 from starling.app.cli.server.effects import FileEdit, applied, confirmed_effects, documents_of
-from starling.app.cli.server.tools import split_pairs
 from starling.app.cli.signals import run_until_stopped, run_with
 from starling.app.cli.terminal.output import print_json, print_line, print_result, progress
 from starling.app.container.configuration import private_files
@@ -62,9 +61,8 @@ def add(  # noqa: PLR0913, PLR0917 - its options
     """
     settings = settings_of(context)
     given = {"effect": effect, "description": description, "approval": approval, "timeout": timeout}
-    config = _config(
-        name, target, split_pairs(values or [], "KEY"), {key: one for key, one in given.items() if one is not None}
-    )
+    pairs = split_pairs(values or (), "--set KEY=VALUE")
+    config = _config(name, target, pairs, {key: one for key, one in given.items() if one is not None})
     listed = _tried(settings, name, config)
     proposed = [] if effect else suggested_effects(listed.tools, config.options)
     chosen = confirmed_effects(name, proposed, yes=yes, quiet=as_json)

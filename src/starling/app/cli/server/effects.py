@@ -26,7 +26,7 @@ from mcp_gateway.registration.repository import ServerRow
 from mcp_gateway.registration.server_rows import effective, known_row
 from starling.app.cli.completion import Server
 from starling.app.cli.options import Json, Yes
-from starling.app.cli.platform.command_settings import settings_of, with_servers_found_here
+from starling.app.cli.platform.command_settings import settings_of
 from starling.app.cli.platform.settings_file import MCP_FILE
 from starling.app.cli.signals import run_with
 from starling.app.cli.terminal.output import (
@@ -148,27 +148,26 @@ def effects(
     file are written into the file, unless it has comments.
     """
     settings = settings_of(context)
-    rows, row, tools = _stored(settings, name)
+    rows, definitions = _stored_servers(settings)
+    row = known_row(name, rows)
     config, options = server_of(row.config), effective(row).options
-    proposed = suggested_effects(tools, options) if propose else []
+    known = {tool: options.effect_of(tool).value for tool in sorted(row.tools)}
+    proposed = suggested_effects({tool: definitions[name, tool] for tool in row.tools}, options) if propose else []
+    chosen = useful_of(proposed)
     if not as_json and not propose:
-        print_table(("TOOL", "EFFECT"), [(tool, options.effect_of(tool).value) for tool in sorted(tools)])
+        print_table(("TOOL", "EFFECT"), known.items())
         return
-    if not as_json and not useful_of(proposed):
+    if not as_json and not chosen:
         print_line(f"The annotations of {name} propose no other effect for a tool that has none set.")
         return
-    if row.source == "file":
-        chosen = useful_of(proposed)
-        epoch = _set_in_file(settings, rows, name, chosen, yes=yes, quiet=as_json) if chosen else None
-    else:
-        chosen = confirmed_effects(name, proposed, yes=yes, quiet=as_json)
-        epoch = None
-        if chosen:
-            services, wanted = open_services(settings, find_database(settings)), with_effects(config, chosen)
-            report = run_with(services, lambda opened: opened.registry.reconfigure(name, wanted, Actor.local("cli")))
-            epoch = report.epoch
+    epoch = None
+    if chosen and row.source == "file":
+        epoch = _set_in_file(settings, config, name, chosen, yes=yes, quiet=as_json)
+    elif chosen := confirmed_effects(name, proposed, yes=yes, quiet=as_json):
+        services, wanted = open_services(settings, find_database(settings)), with_effects(config, chosen)
+        report = run_with(services, lambda opened: opened.registry.reconfigure(name, wanted, Actor.local("cli")))
+        epoch = report.epoch
     if as_json:
-        known = {tool: options.effect_of(tool).value for tool in sorted(tools)}
         print_json({"name": name, "effects": known, "proposed": documents_of(proposed), "epoch": epoch})
     elif epoch is not None:
         listed = ", ".join(f"{item.tool} {item.effect.value}" for item in chosen)
@@ -204,18 +203,11 @@ def documents_of(proposed: Sequence[EffectSuggestion]) -> list[dict[str, str]]:
 
 
 def _set_in_file(
-    settings: Settings,
-    rows: Sequence[ServerRow],
-    name: str,
-    useful: Sequence[EffectSuggestion],
-    *,
-    yes: bool,
-    quiet: bool,
+    settings: Settings, config: ServerConfig, name: str, useful: Sequence[EffectSuggestion], *, yes: bool, quiet: bool
 ) -> int | None:
     """Write effects into the file that the server is from, and return the epoch that has them, if there is one."""
-    config = server_of(next(row for row in rows if row.name == name).config)
     try:
-        edit = FileEdit.of(with_servers_found_here(settings).mcp_config or MCP_FILE, name, config, useful)
+        edit = FileEdit.of(settings.mcp_config or MCP_FILE, name, config, useful)
     except ConfigurationError as error:
         options = with_effects(config, useful).document["x-starling"]
         where = f"into {name} of its mcpServers"
@@ -255,10 +247,3 @@ def _read(file: Path) -> tuple[bytes, str]:
 def _stored_servers(settings: Settings) -> tuple[Sequence[ServerRow], Mapping[tuple[str, str], JsonObject]]:
     storage = open_storage(settings, find_database(settings))
     return run_with(storage, lambda opened: opened.servers.servers_and_tools())
-
-
-def _stored(settings: Settings, name: str) -> tuple[Sequence[ServerRow], ServerRow, dict[str, JsonObject]]:
-    """Return all stored servers, the one with this name, and the definitions of its tools. Raises NotFoundError."""
-    rows, definitions = _stored_servers(settings)
-    row = known_row(name, rows)
-    return rows, row, {tool: definitions[name, tool] for tool in row.tools}

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from starling.app.cli.completion import Server
-from starling.app.cli.options import Json, Yes
+from starling.app.cli.options import Json, Yes, split_pairs
 from starling.app.cli.platform.connection import connection_of
 from starling.app.cli.terminal.output import print_json, print_line, print_table
 from starling.app.cli.terminal.prompts import confirmed
@@ -119,16 +119,9 @@ def _changed(stored: dict[str, Any], values: Sequence[str], unset: Sequence[str]
         known = ", ".join(sorted(stored)) or "none"
         raise InvalidRequestError(f"{missing[0]} isn't set for this tool.", f"Settings of its own are: {known}.")
     changed = {name: value for name, value in stored.items() if name not in unset}
-    for name, text in split_pairs(values, "NAME").items():
+    for name, text in split_pairs(values, "--set NAME=VALUE").items():
         try:
             changed[name] = json.loads(text)
         except ValueError:
             changed[name] = text
     return changed
-
-
-def split_pairs(values: Sequence[str], key: str) -> dict[str, str]:
-    """Return the values of `--set KEY=VALUE` by their keys. Raises InvalidRequestError."""
-    if wrong := [value for value in values if "=" not in value]:
-        raise InvalidRequestError(f"--set {wrong[0]} has no value.", f"Write --set {key}=VALUE.")
-    return dict(value.split("=", 1) for value in values)

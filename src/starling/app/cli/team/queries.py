@@ -153,15 +153,14 @@ def _print_team(team: Document, versions: Sequence[Document]) -> None:
 def _print_versions(versions: Sequence[Document]) -> None:
     """Print a table of versions; without their hashes, which `--json` has too, on a terminal that is too narrow."""
     with_hashes = not results().is_terminal or results().width >= _WITH_HASHES
-    rows = [(str(one["version"]), one["state"], moment(one["created_at"]), one["created_by"]) for one in versions]
-    hashes = [(one["hash"][:HASH_CHARS], (one["star"] or "")[:HASH_CHARS]) if with_hashes else () for one in versions]
-    print_table(
-        ("VERSION", "STATE", "CREATED", "BY", *(("SPEC", "STAR") if with_hashes else ()), "PROOF"),
-        [
-            (*row, *pair, one["proof"]["state"] + _outdated(one) if one.get("proof") else "none")
-            for row, pair, one in zip(rows, hashes, versions, strict=True)
-        ],
-    )
+
+    def cells(one: Document) -> Sequence[str]:
+        hashes = (one["hash"][:HASH_CHARS], (one["star"] or "")[:HASH_CHARS]) if with_hashes else ()
+        proof = one["proof"]["state"] + _outdated(one) if one.get("proof") else "none"
+        return str(one["version"]), one["state"], moment(one["created_at"]), one["created_by"], *hashes, proof
+
+    columns = ("VERSION", "STATE", "CREATED", "BY", *(("SPEC", "STAR") if with_hashes else ()), "PROOF")
+    print_table(columns, map(cells, versions))
 
 
 def _outdated(shown: Document) -> str:

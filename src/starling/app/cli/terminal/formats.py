@@ -1,4 +1,4 @@
-"""How ids, moments, durations and counts are written, and text that lines of events and trees of runs share."""
+"""How ids, moments, durations, counts and bounds are written, and text that lines of events and trees of runs share."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -72,6 +72,20 @@ def seconds_text(seconds: float) -> str:
     if seconds < 0.001:
         return "< 1 ms"
     return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
+
+
+def bounds_text(row: Any) -> str:
+    """Return the members of a row of the governance table that set a bound, such as `effects read · seconds 60`."""
+    return " · ".join(f"{name} {bound_text(value)}" for name, value in row.items() if value is not None)
+
+
+def bound_text(value: Any) -> str:
+    """Return the value of a member of a row; `–` where there is none."""
+    if value is None:
+        return "–"
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "none"  # pyright: ignore[reportUnknownArgumentType]
+    return f"{value:g}" if isinstance(value, float) else str(value) or "none"
 
 
 def result_text(result: str, simulated: str | None) -> str:

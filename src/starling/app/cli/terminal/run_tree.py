@@ -16,13 +16,13 @@ from starling.app.cli.terminal.build_text import build_lines, wrapped
 from starling.app.cli.terminal.formats import (
     Line,
     arguments_text,
+    bounds_text,
     case_of,
     log_text,
     result_lines,
     result_text,
     seconds_text,
 )
-from starling.app.cli.terminal.governance_text import bounds_text
 from starling.app.cli.terminal.interrupt_text import behind_line, interrupt_lines
 from starling.app.cli.terminal.output import printable
 from starling.core.run_document.document import (

@@ -34,6 +34,13 @@ class ProcessResult(RunResult):
     correlation_id: str
 
 
+class ProcessWaits(RunWaits):
+    """A run that needs an answer, with its steps so far."""
+
+    steps: list[Step]
+    trace_id: str
+
+
 @router.post(
     "/v1/agent/run",
     summary="Run and stream events",
@@ -60,7 +67,7 @@ async def run(
     "/process",
     response_model=ProcessResult,
     summary="Run and return the whole result",
-    responses={202: {"model": RunWaits, "description": "The run waits for an answer: send it to `/resume`."}},
+    responses={202: {"model": ProcessWaits, "description": "The run waits for an answer: send it to `/resume`."}},
 )
 async def process(
     request: ProcessRequest, services: FromServices, caller: Caller, idempotency_key: IdempotencyKey = None
@@ -71,10 +78,11 @@ async def process(
     """
     accepted = await services.runs.acceptance.accept(caller, request.request(), idempotency_key)
     key = accepted.key
-    if not await ended(services.runs.documents, key, accepted.events):
+    has_ended = await ended(services.runs.documents, key, accepted.events)
+    run, steps = await services.runs.documents.row(key), await services.runs.reader.steps(key)
+    if not has_ended:
         waits = RunWaits.at(key.id, RunStatus.WAITING, await services.runs.interrupts.waiting(key.tenant, run=key.id))
-        return JSONResponse(waits.model_dump(mode="json"), 202)
-    run = await services.runs.documents.row(key)
+        found = ProcessWaits.model_validate({**waits.model_dump(), "steps": steps, "trace_id": run.trace_id})
+        return JSONResponse(found.model_dump(mode="json"), 202)
     ids = {name: getattr(run, name) for name in ("trace_id", "thread_id", "run_id", "correlation_id")}
-    found = {**(run.result or {}), **ids, "steps": await services.runs.reader.steps(key)}
-    return ProcessResult.model_validate(found, extra="ignore")
+    return ProcessResult.model_validate({**(run.result or {}), **ids, "steps": steps}, extra="ignore")

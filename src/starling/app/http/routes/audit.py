@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -11,9 +10,8 @@ from pydantic import Field
 from starling.app.http.dependencies import Admin, FromServices
 from starling.app.http.problems import refusals
 from starling.app.http.schemas import ClosedModel
-from starling.core.json import JsonObject
 from starling.core.principal import SHARED
-from starling.infra.postgres.audit import latest
+from starling.infra.postgres.audit import AuditEntry, latest
 
 router = APIRouter(prefix="/v1/audit", tags=["audit"], responses=refusals(422, 503))
 
@@ -25,38 +23,14 @@ class AuditQuery(ClosedModel):
 
 
 @dataclass(frozen=True, slots=True)
-class AuditedChangeView:
-    """A change: `by` is the id of a key or `local`, `origin` the address of its client, or `cli`, `start` or `file`."""
-
-    at: datetime
-    by: str
-    origin: str
-    action: str
-    target: str
-    detail: JsonObject
-
-
-@dataclass(frozen=True, slots=True)
 class AuditPage:
     """Changes, newest first."""
 
-    changes: Sequence[AuditedChangeView]
+    changes: Sequence[AuditEntry]
 
 
 @router.get("", summary="List changes")
 async def changes(caller: Admin, services: FromServices, wanted: Annotated[AuditQuery, Query()]) -> AuditPage:
     """List the latest changes of your tenant's callers; with the local token also those of commands and starts."""
     tenants = (caller.tenant, SHARED) if caller.on_host else (caller.tenant,)
-    return AuditPage(
-        [
-            AuditedChangeView(
-                one.created_at,
-                one.actor.name,
-                one.actor.origin,
-                one.change.action,
-                one.change.target,
-                dict(one.change.detail),
-            )
-            for one in await latest(services.storage.engine, *tenants, limit=wanted.limit)
-        ]
-    )
+    return AuditPage(await latest(services.storage.engine, *tenants, limit=wanted.limit))

@@ -1,7 +1,6 @@
 """The registry: list epochs; plan, reload and roll back servers."""
 
 import asyncio
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -139,6 +138,4 @@ async def _config(request: Request, document: ServersDocument | None) -> McpConf
     if document and document.servers is None and document.governance:
         refuse_repeated_names(body)
         return None
-    return await asyncio.to_thread(
-        parse_config, body.decode(json.detect_encoding(body), "surrogatepass"), "The document"
-    )
+    return await asyncio.to_thread(parse_config, body.decode("utf-8-sig", "surrogatepass"), "The document")

@@ -96,7 +96,7 @@ def _run_of(tenant: str, response_id: str) -> Generator[RunKey]:
 
 async def _shown(services: Services, key: RunKey) -> dict[str, Any]:
     row = await services.runs.documents.row(key)
-    answer = await services.chats.state(key)
+    answer = await services.chats.state(key, row)
     echoed = {"model": row.config.get("agent") or MAIN_MODEL, "instructions": row.config.get("instructions")}
     return response_body(key.id, answer.status if answer else row.status, answer, echoed)
 

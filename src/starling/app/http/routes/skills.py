@@ -80,14 +80,8 @@ class ImportQuery(ClosedModel):
     tenant: Name | None = Field(None, description="The tenant that gets the skills; default: that of the key.")
 
 
-type _List = Annotated[SkillListQuery, Query()]
-type _Wanted = Annotated[SkillFilters, Query()]
-type _Search = Annotated[SearchQuery, Query()]
-type _Import = Annotated[ImportQuery, Query()]
-
-
 @router.get("", summary="List skills")
-async def latest(services: FromServices, caller: Caller, wanted: _List) -> SkillPage:
+async def latest(services: FromServices, caller: Caller, wanted: Annotated[SkillListQuery, Query()]) -> SkillPage:
     """List the skills of your tenant, newest first."""
     which = wanted.filter(wanted.before)
     found = await services.skills.catalog.latest(caller.tenant, limit=wanted.limit + 1, which=which)
@@ -96,7 +90,7 @@ async def latest(services: FromServices, caller: Caller, wanted: _List) -> Skill
 
 
 @router.get("/search", summary="Search for skills", responses=refusals(404))
-async def search(services: FromServices, caller: Caller, wanted: _Search) -> SkillMatches:
+async def search(services: FromServices, caller: Caller, wanted: Annotated[SearchQuery, Query()]) -> SkillMatches:
     """Compare active skills with the text of a task, as a run of yours would, and say which it would recall."""
     return await services.skills.search(caller, wanted.query, wanted.agent, wanted.limit)
 
@@ -107,7 +101,7 @@ async def search(services: FromServices, caller: Caller, wanted: _Search) -> Ski
     response_class=Response,
     responses={200: {"content": {LINES: {"schema": _LINES_SCHEMA}}, "description": "One skill a line."}},
 )
-async def export(services: FromServices, caller: Caller, wanted: _Wanted) -> Response:
+async def export(services: FromServices, caller: Caller, wanted: Annotated[SkillFilters, Query()]) -> Response:
     """Return active and suspended skills as JSON lines, or those of the chosen state, newest first.
 
     A line has no ids, no runs, no record and no vectors: an import makes these anew.
@@ -122,7 +116,7 @@ async def export(services: FromServices, caller: Caller, wanted: _Wanted) -> Res
     openapi_extra={"requestBody": {"required": True, "content": {LINES: {"schema": _LINES_SCHEMA}}}},
 )
 async def import_skills(
-    request: Request, services: FromServices, caller: Admin, actor: ChangeActor, wanted: _Import
+    request: Request, services: FromServices, caller: Admin, actor: ChangeActor, wanted: Annotated[ImportQuery, Query()]
 ) -> ImportedSkills:
     """Store the skills of JSON lines, as an export gives them: all, or none if a line is wrong.
 

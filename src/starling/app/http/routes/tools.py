@@ -25,7 +25,7 @@ class Execution(ClosedModel):
 
 @router.get("/tools", summary="List tools")
 async def tools(services: FromServices, caller: ToolCaller) -> ToolList:
-    """List the tools that a run of yours could call now, of all agents that can work."""
+    """List the tools that `POST /execute` could call for you now, of all agents that can work."""
     return await services.agents.tools(caller)
 
 

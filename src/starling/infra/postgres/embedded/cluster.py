@@ -68,14 +68,7 @@ def locate(data_dir: Path, account: Account, *, explicit: bool) -> Cluster:
     (`explicit`), ConfigurationError is raised instead.
     """
     control = control_folder(data_dir)
-    try:
-        control.parent.mkdir(parents=True, exist_ok=True)
-        claim_folder(control, 0o700 if account.is_self else 0o711)
-    except OSError as error:
-        raise ConfigurationError(
-            f"The data folder {control} can't be made: {error.strerror}.",
-            "Choose another STARLING_DATA_DIR, or set DATABASE_URL.",
-        ) from None
+    claim_folder(control, 0o700 if account.is_self else 0o711)
     home = control if account.can_reach(control) else _hidden_home(control, explicit=explicit)
     account.make_folder(home / "run")
     return Cluster(control, home, account)

@@ -57,12 +57,7 @@ class Account:
         else:
             if not self.is_self:
                 os.chown(path, self.uid, self.gid)
-        found = path.lstat()
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != self.uid:
-            raise ConfigurationError(
-                f"{path} isn't a folder of user id {self.uid}, as whom the embedded Postgres runs.",
-                "Move it away, choose another STARLING_DATA_DIR, or set DATABASE_URL.",
-            )
+        _check_owner(path, self.uid)
 
 
 def service_account() -> Account:
@@ -81,25 +76,30 @@ def service_account() -> Account:
 
 def root_home() -> Path:
     """Return root's folder for files that the service user must reach, outside of root's private folders."""
-    try:
-        claim_folder(_ROOT_HOME, 0o711)
-    except OSError as error:
-        raise ConfigurationError(
-            f"No folder can be made for the embedded Postgres: {error}.", "Start as another user, or set DATABASE_URL."
-        ) from None
+    claim_folder(_ROOT_HOME, 0o711)
     return _ROOT_HOME
 
 
 def claim_folder(path: Path, mode: int) -> None:
     """Create a folder of this user's, or check an existing one: no link, not another user's; then set its mode."""
-    path.mkdir(mode=0o700, exist_ok=True)
-    found = path.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _check_owner(path, os.geteuid())
+        path.chmod(mode)
+    except OSError as error:
         raise ConfigurationError(
-            f"{path} belongs to another user.",
+            f"The folder {path} can't be made for the embedded Postgres: {error.strerror}.",
+            "Choose another STARLING_DATA_DIR, start as another user, or set DATABASE_URL.",
+        ) from None
+
+
+def _check_owner(path: Path, uid: int) -> None:
+    found = path.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != uid:
+        raise ConfigurationError(
+            f"{path} isn't a folder of user id {uid}.",
             "Move it away, choose another STARLING_DATA_DIR, or set DATABASE_URL.",
         )
-    path.chmod(mode)
 
 
 _PR_SET_PDEATHSIG = 1

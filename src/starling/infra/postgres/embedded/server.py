@@ -6,12 +6,12 @@ import json
 import logging
 import os
 import re
+import shutil
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 from urllib.parse import quote
 
@@ -20,6 +20,7 @@ import psycopg
 
 from starling.core.background_tasks import in_background
 from starling.core.errors import ConfigurationError, DatabaseUnavailableError
+from starling.core.outages import Outage
 from starling.infra.postgres.embedded import postmaster
 from starling.infra.postgres.embedded.binaries import binaries_for
 from starling.infra.postgres.embedded.cluster import ROLE, Cluster, control_folder, initialise, locate, write_private
@@ -29,8 +30,8 @@ DATABASE = "starling"
 _PORT_ATTEMPTS = 5  # at finding a port that is still free when Postgres takes it
 _CONNECT_SECONDS = 10
 _PORT_TAKEN = "could not bind"
+_LEAST_BYTES = 2**20  # without which Postgres doesn't start
 _FATAL = re.compile("FATAL|PANIC")
-_NO_DATABASE = f'database "{DATABASE}" does not exist'
 _LOCK = "lock"
 _RUNTIME = "runtime.json"
 
@@ -68,9 +69,7 @@ class EmbeddedPostgres:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     @property
@@ -176,18 +175,19 @@ class EmbeddedPostgres:
                 break
             port = postmaster.free_port()
         lines = [line for line in cluster.log.read_text(errors="replace").splitlines() if _FATAL.search(line)]
+        if not lines and shutil.disk_usage(cluster.home).free < _LEAST_BYTES:  # the log had no room for it either
+            why = f"no space is left on the disk of {cluster.home}"
+            raise DatabaseUnavailableError(f"The embedded Postgres didn't start: {why}.", "Free some space.")
         last = lines[-1] if lines else f"it ended at {time.strftime('%H:%M:%S')} without an error message"
         raise DatabaseUnavailableError(f"The embedded Postgres didn't start: {last}", f"Its log is {cluster.log}.")
 
     def _make_database(self) -> None:
-        """Make sure that there is the database, and that it can be used."""
+        """Make sure that the server can be used, and that there is the database."""
+        url = self._url(self._sockets, "postgres")
         try:
-            error = _connection_error(self.url)
-            if error is not None and _NO_DATABASE not in str(error):
-                raise error
-            if error is not None:
-                url = self._url(self._sockets, "postgres")
-                with psycopg.connect(url, autocommit=True, connect_timeout=_CONNECT_SECONDS) as connection:
+            with psycopg.connect(url, autocommit=True, connect_timeout=_CONNECT_SECONDS) as connection:
+                found = connection.execute("SELECT FROM pg_database WHERE datname = %s", (DATABASE,))
+                if not found.rowcount:
                     connection.execute(f"CREATE DATABASE {DATABASE}")
         except psycopg.OperationalError as error:
             raise DatabaseUnavailableError(
@@ -195,36 +195,20 @@ class EmbeddedPostgres:
             ) from error
 
     def _publish(self) -> None:
-        known = {
-            "pid": self.pid,
-            "created": psutil.Process(self.pid).create_time(),
-            "url": self.url,
-        }
+        known = {"pid": self.pid, "created": psutil.Process(self.pid).create_time(), "url": self.url}
         write_private(self._runtime_file, json.dumps(known))
-
-
-def _connection_error(url: str) -> psycopg.OperationalError | None:
-    try:
-        psycopg.connect(url, connect_timeout=_CONNECT_SECONDS).close()
-    except psycopg.OperationalError as error:
-        return error
-    return None
 
 
 def attach(data_dir: Path) -> str | None:
     """Return the address of the embedded server that another process runs on `data_dir`; None if none answers."""
     try:
         known = json.loads((control_folder(data_dir) / _RUNTIME).read_text())
-    except (FileNotFoundError, PermissionError):
+        if psutil.Process(known["pid"]).create_time() != known["created"]:
+            return None
+        psycopg.connect(known["url"], connect_timeout=_CONNECT_SECONDS).close()
+    except (FileNotFoundError, PermissionError, psutil.NoSuchProcess, psycopg.OperationalError):
         return None
-    return known["url"] if _is_running(known) and _connection_error(known["url"]) is None else None
-
-
-def _is_running(known: Mapping[str, float]) -> bool:
-    try:
-        return psutil.Process(int(known["pid"])).create_time() == known["created"]
-    except psutil.NoSuchProcess:
-        return False
+    return known["url"]
 
 
 _STOP_SECONDS: Final = 60.0  # the task may be starting the server
@@ -243,18 +227,21 @@ def restarting(server: EmbeddedPostgres) -> AbstractAsyncContextManager[asyncio.
 
 async def _restart_whenever_ended(server: EmbeddedPostgres) -> None:
     url = server.url
+    outage = Outage(_log, "the embedded Postgres is restarted", "the embedded Postgres runs again")
     while True:
         await asyncio.sleep(_CHECK_SECONDS)
         if server.is_running:
             continue
-        _log.warning("the embedded Postgres ended; restarting it")
+        if not outage.lasts:
+            outage.failed("it ended")
         server.stop()
         try:
             server.start()
         except DatabaseUnavailableError as error:  # remains of the former server may need a moment
-            _log.warning("the embedded Postgres doesn't start: %s", error)
+            outage.failed(error)
         else:
             if server.url != url:
                 raise DatabaseUnavailableError(
                     "The embedded Postgres was restarted, but its former port is in use.", "Start Starling again."
                 )
+            outage.recovered()

@@ -42,9 +42,8 @@ INSERT INTO idempotency_keys (tenant, key, request_hash, run_id)
 VALUES (%(tenant)s, %(key)s, %(request_hash)s, %(run_id)s)
 ON CONFLICT (tenant, key) DO UPDATE
     SET request_hash = excluded.request_hash, run_id = excluded.run_id, created_at = now()"""
-
-
-_IS_STORED: Final = "SELECT FROM idempotency_keys WHERE tenant = %(tenant)s AND key = %(key)s"
+_BEGUN: Final = """
+SELECT run_id::text, request_hash FROM idempotency_keys WHERE tenant = %(tenant)s AND key = %(key)s"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,8 +281,7 @@ class RunRepository:
     async def _write(self, connection: Connection, new: NewRun, *, queued: bool) -> tuple[RunStarted, bool]:
         key = {"tenant": new.key.tenant, "id": new.key.id, "thread_id": new.thread_id, "branch": new.branch}
         await take_turn(connection, key)
-        if new.policy != "enqueue":
-            await lock_for(connection, new.policy, key)
+        await lock_for(connection, new.policy, key)
         if new.fork:
             position = await take_branch(connection, key, new.fork)
         else:
@@ -294,8 +292,7 @@ class RunRepository:
         branch_id, arrival, epoch = position
         if new.at is not None:
             await check_continues(connection, key | {"branch_id": branch_id, "at": new.at})
-        if new.policy != "enqueue":
-            await apply_policy(connection, new.policy, key | {"branch_id": branch_id, "arrival": arrival})
+        await apply_policy(connection, new.policy, key | {"branch_id": branch_id, "arrival": arrival})
         first = RunStarted(
             run_id=new.key.id,
             thread_id=new.thread_id,
@@ -345,10 +342,10 @@ class RunRepository:
             self._local.start(key)
         return found
 
-    async def is_repeated(self, tenant: str, idempotency_key: str | None) -> bool:
-        """Return whether a request with this key was accepted before."""
-        values = {"tenant": tenant, "key": idempotency_key}
-        return bool(idempotency_key) and await execute_autocommit(self._engine, _IS_STORED, values) is not None
+    async def begun(self, tenant: str, idempotency_key: str) -> IdempotencyRecord | None:
+        """Return what an earlier request with this key began, or None."""
+        row = await execute_autocommit(self._engine, _BEGUN, {"tenant": tenant, "key": idempotency_key})
+        return IdempotencyRecord(*row) if row else None
 
     async def accepted(self, key: RunKey) -> Acceptance | None:
         """Return an accepted run, or None."""

@@ -3,8 +3,8 @@
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from contextvars import Context
 from typing import Final
 from weakref import WeakSet, finalize
@@ -13,7 +13,7 @@ import psycopg
 
 from starling.core.errors import DatabaseUnavailableError
 from starling.core.events.run_events import Gap
-from starling.core.events.stream import StoredEvent
+from starling.core.run_document.rows import EventRow
 from starling.infra.postgres.engine import Engine, execute_autocommit
 from starling.infra.postgres.notifications import NotificationHub
 from starling.infra.postgres.runs.acceptance import RunKey
@@ -81,11 +81,11 @@ class Listener:
         self.key = key
         self.behind = behind
         self.last = after  # the number of the last event that was received
-        self._buffer: list[StoredEvent] = []
+        self._buffer: list[EventRow] = []
         self._bytes = 0  # of the buffered events that this process wrote
         self._changed = asyncio.Event()
 
-    def add(self, events: Iterable[StoredEvent]) -> None:
+    def add(self, events: Iterable[EventRow]) -> None:
         """Buffer new events; skip known ones, and set `behind` for those after a gap."""
         for event in events:
             if event.seq == self.last + 1 and self._has_room:
@@ -96,12 +96,12 @@ class Listener:
                 self.behind = True
         self._changed.set()
 
-    def add_page(self, page: Iterable[StoredEvent]) -> None:
+    def add_page(self, page: Iterable[EventRow]) -> None:
         """Buffer a page read from the database; numbers missing there were pruned and become a `gap` event."""
         for event in page:
             if event.seq > self.last + 1 and self._has_room:
                 gap = Gap.model_validate({"from": self.last + 1, "to": event.seq - 1})
-                self._buffer.append(StoredEvent(gap.last, gap.type, gap.model_dump()))
+                self._buffer.append(EventRow(gap.last, gap.type, gap.model_dump()))
                 self.last = gap.last
             self.add([event])
 
@@ -119,7 +119,7 @@ class Listener:
     def _has_room(self) -> bool:
         return len(self._buffer) < _BUFFER_EVENTS and self._bytes < _BUFFER_BYTES
 
-    def pop_all(self) -> list[StoredEvent]:
+    def pop_all(self) -> list[EventRow]:
         """Return the buffered events and empty the buffer."""
         popped, self._buffer, self._bytes = self._buffer, [], 0
         return popped
@@ -135,7 +135,7 @@ class Listener:
         return True
 
 
-type Observer = Callable[[str, Sequence[StoredEvent], float], None]
+type Observer = Callable[[str, Sequence[EventRow], float], None]
 """Called after each flush of this process with the run id, its new events and the seconds that the flush took."""
 
 
@@ -150,7 +150,6 @@ class Broadcast:
         self._hub = hub
         self._notices = notices
         self._listeners: defaultdict[str, WeakSet[Listener]] = defaultdict(WeakSet)
-        self._local_runs: set[str] = set()
 
     def listener(self, key: RunKey, after: int, *, behind: bool = True) -> Listener:
         """Return a new listener for the events after number `after`."""
@@ -164,17 +163,7 @@ class Broadcast:
         for run_id in tuple(self._listeners):
             yield from self._found(run_id)
 
-    @contextmanager
-    def local_writer(self, run_id: str) -> Generator[None]:
-        """Ignore notifications of this run while the context lasts: this process writes it and publishes its events."""
-        self._local_runs.add(run_id)
-        try:
-            yield
-        finally:
-            self._local_runs.discard(run_id)
-            self._force_refresh(run_id)
-
-    def publish(self, run_id: str, events: Sequence[StoredEvent], seconds: float = 0.0) -> None:
+    def publish(self, run_id: str, events: Sequence[EventRow], seconds: float = 0.0) -> None:
         """Pass committed events on; the flush took `seconds`.
 
         They go to the listeners and observers of this process, and a notice to others that may listen.
@@ -186,25 +175,22 @@ class Broadcast:
         if events and self._notices is not None and (self._hub is None or self._hub.has_peers):
             self._notices.add(run_id, events[-1].seq)
 
-    @contextmanager
-    def subscribed(self, hub: NotificationHub) -> Generator[None]:
+    def subscribed(self, hub: NotificationHub) -> AbstractContextManager[None]:
         """Receive notifications of other processes through `hub` while the context lasts."""
-        with hub.subscribed(CHANNEL, self._on_notice, lambda: self._force_refresh(*self._listeners)):
-            yield
+        return hub.subscribed(CHANNEL, self._on_notice, self._on_listening)
 
     def _on_notice(self, notice: str) -> None:
+        """Wake the readers that lack events of a run; those that this process wrote have them already."""
         run_id, _, seq = notice.partition(":")
-        if run_id not in self._local_runs:
-            for listener in self._found(run_id):
-                listener.on_notice(int(seq))
+        for listener in self._found(run_id):
+            listener.on_notice(int(seq))
+
+    def _on_listening(self) -> None:
+        for listener in self.listeners():
+            listener.mark_behind()
 
     def _found(self, run_id: str) -> Iterable[Listener]:
         found = tuple(self._listeners.get(run_id, ()))
         if not found:
             self._listeners.pop(run_id, None)
         return found
-
-    def _force_refresh(self, *run_ids: str) -> None:
-        for run_id in run_ids:
-            for listener in self._found(run_id):
-                listener.on_notice(listener.last + 1)

@@ -6,10 +6,9 @@ from datetime import timedelta
 from typing import Any, Final, Literal
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.core.tool_calls import UNCERTAIN, CallState
-from starling.infra.postgres.engine import Engine, changing, reading
+from starling.infra.postgres.engine import Repository, fetch_autocommit
 
 _CLAIM: Final = text("""
 INSERT INTO call_claims (tenant, key, run_id, call_key) VALUES (:tenant, :key, CAST(:run AS uuid), :call)
@@ -50,11 +49,8 @@ class EarlierCall:
     outcome: dict[str, Any] | None = None
 
 
-class CallClaims:
+class CallClaims(Repository):
     """Claims of keys. Raises DatabaseUnavailableError where Postgres is away."""
-
-    def __init__(self, engine: AsyncEngine) -> None:
-        self._engine = engine
 
     async def claim(self, call: CallPlace, key: str, seconds: float) -> EarlierCall | None:
         """Claim a key for a call and return None, or return the earlier call that has it.
@@ -64,7 +60,7 @@ class CallClaims:
         """
         place = {"tenant": call.tenant, "key": key}
         own = {"run": call.run_id, "call": call.call_key}
-        async with changing(self._engine) as connection:
+        async with self.changing() as connection:
             if (await connection.execute(_CLAIM, place | own)).one_or_none() is not None:
                 return None
             row = (await connection.execute(_EARLIER, place | {"age": timedelta(seconds=seconds)})).one_or_none()
@@ -93,7 +89,7 @@ def _earlier(row: Any) -> EarlierCall | None:
 
 _RUNS: Final = 50  # in which calls are looked for
 # Both tables have the tenant first in their keys, so that each step reads a few entries of an index.
-_CALLED: Final = text("""
+_CALLED: Final = """
 WITH RECURSIVE tenants AS (
     (SELECT tenant FROM runs ORDER BY tenant LIMIT 1)
     UNION ALL
@@ -102,13 +98,13 @@ WITH RECURSIVE tenants AS (
 ), latest AS (
     SELECT run.tenant, run.id
     FROM tenants CROSS JOIN LATERAL
-        (SELECT tenant, id FROM runs WHERE runs.tenant = tenants.tenant ORDER BY id DESC LIMIT :runs) AS run
-    ORDER BY run.id DESC LIMIT :runs
+        (SELECT tenant, id FROM runs WHERE runs.tenant = tenants.tenant ORDER BY id DESC LIMIT %(runs)s) AS run
+    ORDER BY run.id DESC LIMIT %(runs)s
 )
 SELECT events.tenant, split_part(events.data ->> 'name', '.', 1) AS server
 FROM latest JOIN events ON events.tenant = latest.tenant AND events.run_id = latest.id AND events.type = 'tool_start'
 GROUP BY 1, 2
-ORDER BY max(events.created_at) DESC""")
+ORDER BY max(events.created_at) DESC"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,13 +115,9 @@ class CalledServer:
     server: str
 
 
-class RecentCalls:
+class RecentCalls(Repository):
     """Reads which servers were called by the latest runs."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine.execution_options(isolation_level="AUTOCOMMIT")  # a read needs no BEGIN
 
     async def servers(self) -> Sequence[CalledServer]:
         """Return the servers and tenants of the last 50 runs, latest call first. Raises DatabaseUnavailableError."""
-        async with reading(self._engine) as connection:
-            return [CalledServer(*row) for row in await connection.execute(_CALLED, {"runs": _RUNS})]
+        return [CalledServer(*row) for row in await fetch_autocommit(self._engine, _CALLED, {"runs": _RUNS})]

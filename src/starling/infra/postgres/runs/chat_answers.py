@@ -4,11 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from sqlalchemy.ext.asyncio import AsyncEngine
-
 from starling.core.conversation.openai_messages import ChatMessage
-from starling.infra.postgres.engine import execute_autocommit, transaction
-from starling.infra.postgres.runs.acceptance import IdempotencyKey, IdempotencyRecord, RunKey, reserve
+from starling.infra.postgres.engine import Repository, execute_autocommit, transaction
+from starling.infra.postgres.runs.acceptance import IdempotencyKey, RunKey, reserve
 
 _STORE: Final = """
 INSERT INTO chat_answers (tenant, hash, run_id, position) VALUES (%(tenant)s, %(hash)s, %(run)s, %(position)s)
@@ -30,9 +28,6 @@ JOIN branches ON branches.tenant = runs.tenant AND branches.thread_id = runs.thr
     WHERE states.tenant = runs.tenant AND states.thread_id = runs.thread_id AND states.run_id = runs.id
         AND (given.position IS NULL OR states.position <= own.before + given.position)
     ORDER BY states.position DESC LIMIT 1), runs.branch_id)"""
-
-_BEGUN: Final = """
-SELECT run_id::text, request_hash FROM idempotency_keys WHERE tenant = %(tenant)s AND key = %(key)s"""
 
 # The key of a run itself has the time when a request last said that it waits for the run.
 _TOUCH: Final = """
@@ -69,11 +64,8 @@ class ChatPlace:
         return not (self.imported or self.hidden or (self.live and self.at is not None))
 
 
-class ChatAnswerRepository:
+class ChatAnswerRepository(Repository):
     """Queries over the answers of chats. Raises DatabaseUnavailableError."""
-
-    def __init__(self, engine: AsyncEngine) -> None:
-        self._engine = engine
 
     async def store(self, key: RunKey, answer_hash: str, asked: int | None) -> None:
         """Store that a run gave an answer; the last one of several runs that gave it is found.
@@ -86,11 +78,6 @@ class ChatAnswerRepository:
         """Return where an answer was given, or where a run ends; None if there is no such one."""
         row = await self._row(_PLACE, tenant, hash=answer_hash, run=run)
         return ChatPlace(*row) if row else None
-
-    async def begun(self, tenant: str, idempotency_key: str) -> IdempotencyRecord | None:
-        """Return what a request with this key began, or None."""
-        row = await self._row(_BEGUN, tenant, key=idempotency_key)
-        return IdempotencyRecord(*row) if row else None
 
     async def keep(self, key: RunKey, idempotency: IdempotencyKey) -> None:
         """Store that a request with this key waits for a run, whichever the key belonged to before."""

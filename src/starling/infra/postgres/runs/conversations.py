@@ -18,7 +18,7 @@ from starling.core.conversation.states import (
 from starling.core.conversation.transitions import timed_out
 from starling.core.conversation.turn import TURN, PlacedState, pack, unpack
 from starling.core.runs import Run
-from starling.infra.postgres.engine import fetch_autocommit
+from starling.infra.postgres.engine import Repository, fetch_autocommit
 from starling.infra.postgres.runs.writer import Clause
 
 _PUSH: Final = """
@@ -155,11 +155,8 @@ class RecentTurns:
     last_plan: Sequence[Mapping[str, str]]
 
 
-class ConversationRepository:
+class ConversationRepository(Repository):
     """Reads branches."""
-
-    def __init__(self, engine: AsyncEngine) -> None:
-        self._engine = engine
 
     async def recent(self, run: Run, count: int) -> RecentTurns:
         """Return what the branch has before a run, with the last messages, questions and answers.

@@ -18,7 +18,7 @@ from starling.core.run_document.rows import AnswerRow, CallRow, EventRow, Kept, 
 from starling.core.run_status import RunStatus
 from starling.core.runs import Run
 from starling.core.secrets.look_alikes import mask_keys, mask_keys_in
-from starling.infra.postgres.engine import reading
+from starling.infra.postgres.engine import autocommit
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.feedback import FeedbackRepository
 from starling.infra.postgres.runs.interrupts import InterruptReader, public_interrupt
@@ -110,13 +110,13 @@ class RunDocumentRepository:
     """Reads runs. Raises DatabaseUnavailableError."""
 
     def __init__(self, engine: AsyncEngine, most: MostRows | None = None) -> None:
-        self._engine = engine.execution_options(isolation_level="AUTOCOMMIT")  # reads need no BEGIN
+        self._engine = engine
         self._interrupts, self._feedback = InterruptReader(engine), FeedbackRepository(engine)
         self._most = most or MostRows()
 
     async def row(self, key: RunKey) -> RunRow:
         """Return the row of a run, without `why` and `behind`. Raises NotFoundError, also for runs of other tenants."""
-        async with reading(self._engine) as connection:
+        async with autocommit(self._engine) as connection:
             return await _row(connection, key)
 
     async def read(self, key: RunKey, parts: Collection[Part] = ALL_PARTS, *, chars: int = TEXT_CHARS) -> RunDocument:
@@ -134,7 +134,7 @@ class RunDocumentRepository:
 
     async def builder(self, key: RunKey, parts: Collection[Part], *, chars: int) -> RunDocumentBuilder:
         """Return what `read` makes the document of, to which later rows can be added. Raises as `read`."""
-        async with reading(self._engine) as connection:
+        async with autocommit(self._engine) as connection:
             row = await _row(connection, key)
             begin, quoted = row.created_at, _quoted_calls(row) if chars >= TEXT_CHARS else []
             builder = RunDocumentBuilder(chars, quoted)

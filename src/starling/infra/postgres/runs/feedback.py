@@ -5,13 +5,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sqlalchemy import TextClause, select, text
-from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.core.errors import NotFoundError
 from starling.core.run_document.document import Feedback
 from starling.core.tracing import USER_FEEDBACK, TraceScore, outcome_scores
 from starling.infra.postgres.audit import Actor, AuditedChange, record
-from starling.infra.postgres.engine import Engine, changing, reading
+from starling.infra.postgres.engine import Repository
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.writer import Clause
 from starling.infra.postgres.tables.run_records import feedback
@@ -27,16 +26,13 @@ RETURNING principal, score, comment, created_at, updated_at""")
 _NOTIFY = text(f"NOTIFY {FEEDBACK_CHANNEL}")
 
 
-class FeedbackRepository:
+class FeedbackRepository(Repository):
     """Feedback in Postgres."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
 
     async def give(self, key: RunKey, score: float, comment: str, actor: Actor) -> Feedback:
         """Store the actor's feedback on a run in place of an earlier one. Raises NotFoundError."""
         values = {"tenant": key.tenant, "run_id": key.id, "principal": actor.name, "score": score, "comment": comment}
-        async with changing(self._engine) as connection:
+        async with self.changing() as connection:
             row = (await connection.execute(_GIVE, values)).one_or_none()
             if row is None:
                 raise NotFoundError("run", key.id)
@@ -52,7 +48,7 @@ class FeedbackRepository:
             .where(feedback.c.tenant == key.tenant, feedback.c.run_id == key.id)
             .order_by(feedback.c.created_at, feedback.c.principal)
         )
-        async with reading(self._engine) as connection:
+        async with self.reading() as connection:
             return [Feedback(*row) for row in await connection.execute(query)]
 
 
@@ -151,17 +147,14 @@ expired AS (
 """The clause that leaves the status of an ending run to be sent, in the transaction that ends it."""
 
 
-class UnsentScoreRepository:
+class UnsentScoreRepository(Repository):
     """Unsent scores in Postgres. Each public method is one transaction."""
-
-    def __init__(self, engine: AsyncEngine) -> None:
-        self._engine = engine
 
     async def take(self, limit: int) -> Sequence[UnsentScores]:
         """Return rows that are due, at most `limit` of each kind; other callers don't get them for a minute."""
         values = {"limit": limit, "lease": _LEASE_SECONDS, "days": DELIVERY_DAYS}
         found: list[UnsentScores] = []
-        async with changing(self._engine) as connection:
+        async with self.changing() as connection:
             for name, kind in _KINDS.items():
                 for row in [{**row} for row in (await connection.execute(kind.take, values)).mappings()]:
                     place = {column: row[column] for column in kind.place}
@@ -171,7 +164,7 @@ class UnsentScoreRepository:
 
     async def settle(self, sent: Sequence[UnsentScores], given_up: Sequence[UnsentScores]) -> None:
         """Mark rows as sent or as given up, except feedback that was replaced since it was taken."""
-        async with changing(self._engine) as connection:
+        async with self.changing() as connection:
             for name, kind in _KINDS.items():
                 for statement, settled in ((kind.sent, sent), (kind.given_up, given_up)):
                     places = [one.place for one in settled if one.kind == name]

@@ -4,11 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy.ext.asyncio import AsyncEngine
-
 from starling.core.errors import NotFoundError
 from starling.core.runs import RunConfig
-from starling.infra.postgres.engine import execute_autocommit, fetch_autocommit
+from starling.infra.postgres.engine import Repository, execute_autocommit, fetch_autocommit
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.writer import JournalEntry
 
@@ -47,11 +45,8 @@ class Original:
     is_pruned: bool
 
 
-class ForkRepository:
+class ForkRepository(Repository):
     """Reads originals. Raises DatabaseUnavailableError."""
-
-    def __init__(self, engine: AsyncEngine) -> None:
-        self._engine = engine
 
     async def original(self, key: RunKey) -> Original:
         """Return a run. Raises NotFoundError, also for runs of other tenants."""

@@ -1,7 +1,7 @@
 """Interrupts of runs: how they are stored, listed, answered and expired, and how their runs are queued again."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any, Literal
 
@@ -17,7 +17,7 @@ from starling.core.run_document.document import RunInterrupt
 from starling.core.teams.building import QUESTION
 from starling.infra.postgres.audit import LOCAL
 from starling.infra.postgres.availability import retry_while_unavailable
-from starling.infra.postgres.engine import execute_autocommit, fetch_autocommit, transaction
+from starling.infra.postgres.engine import Repository, execute_autocommit, fetch_autocommit, transaction
 from starling.infra.postgres.runs.acceptance import (
     RETRY_SECONDS,
     Connection,
@@ -162,11 +162,8 @@ def insert_interrupts(thread_id: str, branch_id: str, asked: Sequence[StoredInte
     return Clause(_INSERT, values)
 
 
-class InterruptReader:
+class InterruptReader(Repository):
     """Reads interrupts."""
-
-    def __init__(self, engine: AsyncEngine) -> None:
-        self._engine = engine
 
     async def of_run(self, key: RunKey) -> list[StoredInterrupt]:
         """Return all interrupts of a run, oldest first."""
@@ -358,10 +355,7 @@ class InterruptRepository(InterruptReader):
     async def _write(
         self, connection: Connection, values: Mapping[str, Any], answers: Sequence[InterruptAnswer]
     ) -> None:
-        rows = [
-            {"id": item.id, "state": item.state, "payload": item.payload, "audit_id": item.audit_id} for item in answers
-        ]
-        await connection.execute(_ANSWER, {**values, "answers": Jsonb(rows)})
+        await connection.execute(_ANSWER, {**values, "answers": Jsonb([asdict(item) for item in answers])})
         await connection.execute(_WAKE, values)
         await self._runs.admit(connection, values["tenant"])
 

@@ -6,15 +6,13 @@ from datetime import datetime
 from typing import Any, Final
 
 from psycopg.types.json import Jsonb
-from sqlalchemy import select, text
 
 from starling.core.forks import NotForkableError
 from starling.core.json import JsonObject, storable
 from starling.core.tool_calls import CallState, Effect
-from starling.infra.postgres.engine import Engine, reading
+from starling.infra.postgres.engine import Repository, fetch_autocommit
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.writer import Clause
-from starling.infra.postgres.tables.run_records import ledger
 
 _STORE: Final = """
 ledgered AS (
@@ -34,15 +32,20 @@ ledgered AS (
         settled_at = EXCLUDED.settled_at, settled_by = EXCLUDED.settled_by, reused_key = EXCLUDED.reused_key,
         seconds = EXCLUDED.seconds)"""
 
-_ORIGINALS: Final = text("""
+_CALLS: Final = """
+SELECT key, path, position, index, tool, effect, arguments, state, outcome, fence, settled_at IS NOT NULL, settled_by,
+    created_at, dispatched_at, settled_at, idempotency_key, attempt, declared, reused_key, reads, seconds
+FROM ledger WHERE tenant = %(tenant)s AND run_id = %(id)s ORDER BY created_at, path, position, index"""
+
+_ORIGINALS: Final = """
 WITH RECURSIVE line (id, forks) AS (
-    SELECT forked_from ->> 'run', 1 FROM runs WHERE tenant = :tenant AND id = CAST(:id AS uuid)
+    SELECT forked_from ->> 'run', 1 FROM runs WHERE tenant = %(tenant)s AND id = %(id)s
     UNION ALL
     SELECT forked_from ->> 'run', forks + 1
-    FROM line JOIN runs ON runs.tenant = :tenant AND runs.id = CAST(line.id AS uuid))
+    FROM line JOIN runs ON runs.tenant = %(tenant)s AND runs.id = line.id::uuid)
 SELECT line.id, coalesce(trimmed > 0, true)
-FROM line LEFT JOIN runs ON runs.tenant = :tenant AND runs.id = CAST(line.id AS uuid)
-WHERE line.id IS NOT NULL ORDER BY forks""")
+FROM line LEFT JOIN runs ON runs.tenant = %(tenant)s AND runs.id = line.id::uuid
+WHERE line.id IS NOT NULL ORDER BY forks"""
 
 _BY_DATABASE: Final = ("created_at", "dispatched_at", "settled_at")
 
@@ -106,25 +109,13 @@ def storing(rows: Iterable[LedgerRow], correlation_id: str) -> Clause:
     return Clause(_STORE, {"ledger": Jsonb(stored), "ledger_correlation": correlation_id})
 
 
-class LedgerReader:
+class LedgerReader(Repository):
     """Reads the calls of any run."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine.execution_options(isolation_level="AUTOCOMMIT")  # a read needs no BEGIN
 
     async def calls(self, key: RunKey) -> Sequence[LedgerRow]:
         """Return a run's calls that may change something, in the order in which they were intended."""
-        columns = [
-            ledger.c.settled_at.is_not(None) if name == "settled" else ledger.c[name]
-            for name in LedgerRow.__match_args__
-        ]
-        query = (
-            select(*columns)
-            .where(ledger.c.tenant == key.tenant, ledger.c.run_id == key.id)
-            .order_by(ledger.c.created_at, ledger.c.path, ledger.c.position, ledger.c.index)
-        )
-        async with reading(self._engine) as connection:
-            rows = [LedgerRow(*row) for row in await connection.execute(query)]
+        found = await fetch_autocommit(self._engine, _CALLS, {"tenant": key.tenant, "id": key.id})
+        rows = [LedgerRow(*row) for row in found]
         return [replace(row, state=CallState(row.state), effect=Effect(row.effect)) for row in rows]
 
     async def calls_of_originals(self, key: RunKey, *, live: bool) -> Sequence[LedgerRow]:
@@ -132,8 +123,7 @@ class LedgerReader:
 
         Raises NotForkableError for a live fork if some are not known any more: it could send them again.
         """
-        async with reading(self._engine) as connection:
-            origins = (await connection.execute(_ORIGINALS, {"tenant": key.tenant, "id": key.id})).all()
+        origins = await fetch_autocommit(self._engine, _ORIGINALS, {"tenant": key.tenant, "id": key.id})
         if live and any(is_pruned for _, is_pruned in origins):
             text = "The run that this one is a fork of was pruned meanwhile: what it sent is not known."
             raise NotForkableError(text, "Fork another run, or send the request again.")

@@ -9,7 +9,7 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, Select, Text, and_, cast, exists, false, func, or_, select
 
 from starling.core.runs import RunStatus
-from starling.infra.postgres.engine import Engine, reading
+from starling.infra.postgres.engine import Repository
 from starling.infra.postgres.tables.run_records import runs, steps
 
 ENDING_SCAN = 100_000
@@ -67,11 +67,8 @@ class RunFilter:
 _ALL = RunFilter()
 
 
-class RunListing:
+class RunListing(Repository):
     """Queries over the runs of a tenant. Raises DatabaseUnavailableError."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
 
     async def latest(self, tenant: str | None, *, limit: int, which: RunFilter = _ALL) -> Sequence[RunSummary]:
         """Return the latest runs, newest first; without a tenant the unfinished ones of all."""
@@ -83,7 +80,7 @@ class RunListing:
             .order_by(runs.c.id.desc())  # ids sort by creation time
             .limit(limit)
         )
-        async with reading(self._engine) as connection:
+        async with self.reading() as connection:
             found = await connection.execute(query)
             return [RunSummary(*row[:3], RunStatus(row.status), row.created_at, float(row[5]), row[6]) for row in found]
 

@@ -7,46 +7,53 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import select, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.core.background_tasks import ignore_failure
 from starling.core.errors import DatabaseUnavailableError
-from starling.core.events.stream import StoredEvent
+from starling.core.run_document.rows import EventRow
 from starling.core.runs import Step
-from starling.infra.postgres.engine import reading
+from starling.infra.postgres.engine import execute_autocommit, fetch_autocommit
 from starling.infra.postgres.runs.acceptance import RunKey
 from starling.infra.postgres.runs.broadcast import Broadcast, Listener
 from starling.infra.postgres.runs.writer import JournalEntry
-from starling.infra.postgres.tables.run_records import journal, runs, steps
 
 _PAGE_ROWS, _PAGE_BYTES = 500, 2**16  # a page ends with the event that reaches one of them
 _POLL_SECONDS = 5.0
 _CLOSE_SECONDS = 1.0
-_STREAM_ENDS = text("""
+_STREAM_ENDS = """
 SELECT listened.tenant, listened.id::text, runs.seq, runs.ended_at IS NOT NULL
-FROM unnest(CAST(:tenants AS text[]), CAST(:ids AS uuid[])) AS listened (tenant, id)
-LEFT JOIN runs ON runs.tenant = listened.tenant AND runs.id = listened.id""")
+FROM unnest(%(tenants)s::text[], %(ids)s::uuid[]) AS listened (tenant, id)
+LEFT JOIN runs ON runs.tenant = listened.tenant AND runs.id = listened.id"""
 
 # Walks from event to event, so that no more is read than a page holds: the sizes of events differ widely.
-_EVENT_PAGE = text("""
+_EVENT_PAGE = """
 WITH RECURSIVE page (seq, type, data, bytes, rows) AS (
     (SELECT seq, type, data, octet_length(data::text)::bigint, 1 FROM events
-     WHERE tenant = :tenant AND run_id = CAST(:run_id AS uuid) AND seq > :after ORDER BY seq LIMIT 1)
+     WHERE tenant = %(tenant)s AND run_id = %(id)s AND seq > %(after)s ORDER BY seq LIMIT 1)
     UNION ALL
     SELECT following.seq, following.type, following.data, bytes + octet_length(following.data::text), rows + 1
     FROM page CROSS JOIN LATERAL (
         SELECT seq, type, data FROM events
-        WHERE tenant = :tenant AND run_id = CAST(:run_id AS uuid) AND seq > page.seq ORDER BY seq LIMIT 1) AS following
-    WHERE bytes < :most_bytes AND rows < :most_rows)
-SELECT seq, type, data, bytes < :most_bytes AND rows < :most_rows FROM page ORDER BY seq""")
+        WHERE tenant = %(tenant)s AND run_id = %(id)s AND seq > page.seq ORDER BY seq LIMIT 1) AS following
+    WHERE bytes < %(most_bytes)s AND rows < %(most_rows)s)
+SELECT seq, type, data, bytes < %(most_bytes)s AND rows < %(most_rows)s FROM page ORDER BY seq"""
+
+_END = "SELECT seq, trimmed, ended_at IS NOT NULL FROM runs WHERE tenant = %(tenant)s AND id = %(id)s"
+_STEPS = "SELECT type, description, metadata FROM steps WHERE tenant = %(tenant)s AND run_id = %(id)s ORDER BY id"
+_JOURNAL = """
+SELECT path, kind, position, index, request_hash, data, created_at FROM journal
+WHERE tenant = %(tenant)s AND run_id = %(id)s"""
+_OWN_CONTEXT = """
+SELECT data FROM journal WHERE tenant = %(tenant)s AND run_id = %(id)s
+    AND path = '' AND kind = 'context' AND position = 0 AND index = 0"""
 
 
 @dataclass(frozen=True, slots=True)
 class EventPage:
     """Events, oldest first; `last` is True where there were no more of them."""
 
-    events: Sequence[StoredEvent]
+    events: Sequence[EventRow]
     last: bool
 
 
@@ -65,8 +72,8 @@ class RunReader:
         streams: AsyncEngine | None = None,
         poll_seconds: float = _POLL_SECONDS,
     ) -> None:
-        self._engine = engine.execution_options(isolation_level="AUTOCOMMIT")  # single reads need no BEGIN
-        self._streams = (streams or engine).execution_options(isolation_level="AUTOCOMMIT")
+        self._engine = engine
+        self._streams = streams or engine
         self._broadcast = broadcast
         self._poll_seconds = poll_seconds
         self._checked_at = -math.inf  # time of the last check, by the loop's clock
@@ -81,18 +88,18 @@ class RunReader:
         """Return a listener for a run that does not exist yet: it misses no event, so no query is needed."""
         return self._broadcast.listener(key, after, behind=False)
 
-    async def follow(self, key: RunKey, *, after: int = 0) -> AsyncGenerator[StoredEvent]:
+    async def follow(self, key: RunKey, *, after: int = 0) -> AsyncGenerator[EventRow]:
         """Yield the run's events after `after` as they are written, up to `done`; a `gap` replaces pruned events."""
         async with aclosing(self.batches(key, self._broadcast.listener(key, after))) as batches:
             async for batch in batches:
                 for event in batch:
                     yield event
 
-    def follow_batches(self, key: RunKey, *, after: int = 0) -> AsyncGenerator[Sequence[StoredEvent]]:
+    def follow_batches(self, key: RunKey, *, after: int = 0) -> AsyncGenerator[Sequence[EventRow]]:
         """Yield the events of `follow` in batches of all that are available."""
         return self.batches(key, self._broadcast.listener(key, after))
 
-    async def batches(self, key: RunKey, listener: Listener) -> AsyncGenerator[Sequence[StoredEvent]]:
+    async def batches(self, key: RunKey, listener: Listener) -> AsyncGenerator[Sequence[EventRow]]:
         """Yield received and missed events in batches, up to `done`. Retries while Postgres is unavailable."""
         while True:
             if batch := listener.pop_all():
@@ -148,13 +155,12 @@ class RunReader:
     async def _stream_ends(self, keys: Collection[RunKey]) -> dict[RunKey, tuple[int, bool]]:
         """Return the last number of each stream, and whether the stream has ended."""
         values = {"tenants": [key.tenant for key in keys], "ids": [key.id for key in keys]}
-        async with reading(self._streams) as connection:
-            rows = await connection.execute(_STREAM_ENDS, values)
-            return {RunKey(row[0], row[1]): (row[2] or 0, row[2] is None or row[3]) for row in rows}
+        rows = await fetch_autocommit(self._streams, _STREAM_ENDS, values)
+        return {RunKey(tenant, run): (seq or 0, seq is None or ended) for tenant, run, seq, ended in rows}
 
-    async def events(self, key: RunKey, *, after: int = 0) -> Sequence[StoredEvent]:
+    async def events(self, key: RunKey, *, after: int = 0) -> Sequence[EventRow]:
         """Return all events after number `after`, oldest first."""
-        found: list[StoredEvent] = []
+        found: list[EventRow] = []
         page = EventPage((), last=False)
         while not page.last:
             page = await self.page(key, found[-1].seq if found else after)
@@ -163,41 +169,30 @@ class RunReader:
 
     async def page(self, key: RunKey, after: int) -> EventPage:
         """Return the next events after number `after`: 64 KiB of JSON text and the rest of its last event, at most."""
-        values = {"tenant": key.tenant, "run_id": key.id, "after": after}
+        values = {"tenant": key.tenant, "id": key.id, "after": after}
         values |= {"most_bytes": _PAGE_BYTES, "most_rows": _PAGE_ROWS}
-        async with reading(self._streams) as connection:
-            rows = (await connection.execute(_EVENT_PAGE, values)).all()
-        return EventPage([StoredEvent(*row[:3]) for row in rows], last=not rows or rows[-1][3])
+        rows = await fetch_autocommit(self._streams, _EVENT_PAGE, values)
+        return EventPage([EventRow(*row[:3]) for row in rows], last=not rows or rows[-1][3])
 
     async def steps(self, key: RunKey) -> Sequence[Step]:
         """Return the run's steps, oldest first."""
-        query = (
-            select(steps.c.type, steps.c.description, steps.c.metadata)
-            .where(steps.c.tenant == key.tenant, steps.c.run_id == key.id)
-            .order_by(steps.c.id)
-        )
-        async with reading(self._engine) as connection:
-            rows = await connection.execute(query)
-            return [Step(type=row.type, description=row.description, metadata=row.metadata) for row in rows]
+        rows = await fetch_autocommit(self._engine, _STEPS, {"tenant": key.tenant, "id": key.id})
+        return [Step(type=kind, description=description, metadata=metadata) for kind, description, metadata in rows]
 
     async def journal(self, key: RunKey) -> Sequence[JournalEntry]:
         """Return the journal entries of the run."""
-        columns = [journal.c[name] for name in (*JournalEntry.__match_args__, "created_at")]
-        query = select(*columns).where(journal.c.tenant == key.tenant, journal.c.run_id == key.id)
-        async with reading(self._engine) as connection:
-            return [JournalEntry(*row, at=at) for *row, at in await connection.execute(query)]
+        rows = await fetch_autocommit(self._engine, _JOURNAL, {"tenant": key.tenant, "id": key.id})
+        return [JournalEntry(*row, at=at) for *row, at in rows]
 
     async def own_context(self, key: RunKey) -> Mapping[str, Any] | None:
         """Return what the journal has of a run itself, None where it has nothing."""
-        place = (journal.c.path == "", journal.c.kind == "context", journal.c.position == 0, journal.c.index == 0)
-        query = select(journal.c.data).where(journal.c.tenant == key.tenant, journal.c.run_id == key.id, *place)
-        async with reading(self._engine) as connection:
-            return await connection.scalar(query)
+        row = await execute_autocommit(self._engine, _OWN_CONTEXT, {"tenant": key.tenant, "id": key.id})
+        return row[0] if row else None
 
     async def _ended_by(self, key: RunKey, after: int) -> bool:
         """Return whether the run has ended and `after` is at or beyond its last event."""
-        columns = (runs.c.seq, runs.c.trimmed, runs.c.ended_at)
-        query = select(*columns).where(runs.c.tenant == key.tenant, runs.c.id == key.id)
-        async with reading(self._streams) as connection:
-            row = (await connection.execute(query)).one_or_none()
-        return row is None or (row.ended_at is not None and row.seq <= max(after, row.trimmed))
+        row = await execute_autocommit(self._streams, _END, {"tenant": key.tenant, "id": key.id})
+        if row is None:
+            return True
+        seq, trimmed, has_ended = row
+        return has_ended and seq <= max(after, trimmed)

@@ -5,13 +5,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from psycopg.types.json import Jsonb
-from sqlalchemy.ext.asyncio import AsyncEngine
 
 from starling.core.errors import NotFoundError
 from starling.core.json import JsonObject
 from starling.core.runs import RunStatus
 from starling.core.tool_calls import AFTER_RUN_END
-from starling.infra.postgres.engine import execute_autocommit, fetch_autocommit
+from starling.infra.postgres.engine import Repository, execute_autocommit, fetch_autocommit
 from starling.infra.postgres.runs.acceptance import Claim, RunKey
 from starling.infra.postgres.runs.busy_thread_policy import CANCEL_CHANNEL as CHANNEL
 from starling.infra.postgres.runs.leases import CLAIMED, claim_of
@@ -125,11 +124,8 @@ class OpenTask:
     attempt: int
 
 
-class TerminationRepository:
+class TerminationRepository(Repository):
     """Queries for ending runs early. Each public method is one transaction."""
-
-    def __init__(self, engine: AsyncEngine) -> None:
-        self._engine = engine
 
     async def stop(self, key: RunKey) -> Claim | None:
         """Flag a run as cancelled; if no worker holds it, claim it and return the claim to end it with.

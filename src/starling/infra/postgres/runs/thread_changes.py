@@ -16,7 +16,7 @@ from starling.core.errors import ConflictError, InvalidRequestError
 from starling.core.ids import new_id
 from starling.infra.postgres.artifacts import FIRST_CONTENT, delete_unreferenced_contents
 from starling.infra.postgres.audit import Actor, AuditedChange, record
-from starling.infra.postgres.engine import Engine, changing, driver
+from starling.infra.postgres.engine import Repository, driver
 from starling.infra.postgres.runs.busy_thread_policy import take_turn
 from starling.infra.postgres.runs.conversations import read_line, states_at
 from starling.infra.postgres.runs.threads import Branch, Thread, read_thread
@@ -150,11 +150,8 @@ class _Change:
         await record(self.connection, actor, AuditedChange(action, self.thread, {"tenant": self.tenant, **detail}))
 
 
-class ThreadChanges:
+class ThreadChanges(Repository):
     """Changes threads. Raises DatabaseUnavailableError; NotFoundError, also for those of other tenants."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
 
     async def append(
         self, tenant: str, thread: str, branch: str | None, states: Sequence[PlacedState], *, only_empty: bool = False
@@ -297,7 +294,7 @@ class ThreadChanges:
 
     @asynccontextmanager
     async def _changing(self, tenant: str, thread: str) -> AsyncGenerator[_Change]:
-        async with changing(self._engine) as connection:
+        async with self.changing() as connection:
             await take_turn(await driver(connection), {"tenant": tenant, "thread_id": thread})
             yield _Change(connection, tenant, thread)
 

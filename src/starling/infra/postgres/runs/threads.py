@@ -10,7 +10,7 @@ from starling.core.conversation.states import fields_of
 from starling.core.conversation.turn import PlacedState, scored
 from starling.core.errors import NotFoundError
 from starling.core.json import JsonObject
-from starling.infra.postgres.engine import Engine
+from starling.infra.postgres.engine import Repository
 from starling.infra.postgres.runs.conversations import Rows, read_line, reader_of, states_at
 
 _ROWS: Final = 20
@@ -161,11 +161,8 @@ def views_of(
         yield StateView(*place, kind.__name__, kind.__version__, one.ts, fields_of(one.state), live)
 
 
-class ThreadReader:
+class ThreadReader(Repository):
     """Reads threads. Raises DatabaseUnavailableError; NotFoundError, also for those of other tenants."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
 
     async def latest(self, tenant: str, *, limit: int, before: str | None = None) -> Sequence[Thread]:
         """Return threads, the one that began last first; those that began before the thread `before`."""

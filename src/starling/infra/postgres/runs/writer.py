@@ -16,7 +16,7 @@ from starling.core.background_tasks import ignore_failure
 from starling.core.clock import lease_time
 from starling.core.conversation.turn import STATE_CHARS
 from starling.core.errors import DatabaseUnavailableError, LeaseLostError, RunUnwritableError
-from starling.core.events.stream import AnyEvent, StoredEvent
+from starling.core.events.stream import AnyEvent
 from starling.core.ids import new_id
 from starling.core.json import Json
 from starling.core.run_document.builder import RunDocumentBuilder
@@ -43,14 +43,6 @@ class Clause:
     """
 
     sql: str
-    values: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Transition:
-    """Assignments added to the flush's UPDATE of the run row, with values; `fenced` then returns the whole row."""
-
-    assignments: str
     values: Mapping[str, Any]
 
 
@@ -134,20 +126,21 @@ class _Batch:
     journal: list[JournalEntry] = field(default_factory=list[JournalEntry])
     sources: list[ClauseSource] = field(default_factory=list["ClauseSource"])
     dropped_at_end: list[ClauseSource] = field(default_factory=list["ClauseSource"])
-    transition: Transition | None = None
+    assignments: str = ""  # added to the UPDATE of the run row: `fenced` then returns the whole row
+    values: Mapping[str, Any] = field(default_factory=dict[str, Any])  # of the assignments
     writes: Sequence[Write] = ()
     of_document: DocumentClause | None = None
 
     @property
     def empty(self) -> bool:
-        return not (self.events or self.steps or self.journal or self.sources or self.dropped_at_end or self.transition)
+        return self == _Batch()
 
 
 @dataclass(frozen=True, slots=True)
 class _PreparedBatch:
     """A batch with its statement and values, the same for each attempt to write it."""
 
-    stored: Sequence[StoredEvent]
+    stored: Sequence[EventRow]
     statement: str
     values: Mapping[str, Any]
     writes: Sequence[Write]
@@ -261,18 +254,14 @@ class RunWriter:
         of_document: DocumentClause | None = None,
     ) -> None:
         """End the run: write its last event, its result and `also`, and admit the next run, in one transaction."""
-
-        async def admit_next(connection: Connection) -> None:
-            await repository.admit(connection, self.run.tenant)
-
         stored = _json(result.model_dump(mode="json"))
         self._pending.events.append(last)
         self._pending.dropped_at_end.clear()
         clauses = (*also, Clause(_OUTBOX_EVENT, run_event_values()))
         self._pending.sources += [lambda clause=clause: clause for clause in clauses]
         self._pending.of_document = of_document
-        self._pending.transition = Transition(_ENDED, {"status": result.status, "result": stored})
-        self._pending.writes = [admit_next]
+        self._pending.assignments, self._pending.values = _ENDED, {"status": result.status, "result": stored}
+        self._pending.writes = [partial(repository.admit, tenant=self.run.tenant)]
         await self.flush()
 
     async def suspend(self, wake: Write) -> None:
@@ -280,7 +269,7 @@ class RunWriter:
 
         `wake` runs in the same transaction and queues the run again if it need not wait any more.
         """
-        self._pending.transition = Transition(_WAITS, {})
+        self._pending.assignments = _WAITS
         self._pending.writes = [wake]
         await self.flush()
 
@@ -336,7 +325,7 @@ class RunWriter:
         if self._document:
             at = self.run.claimed_at + timedelta(seconds=lease_time() - self._begun)
             for event in stored:
-                self._document.take(EventRow(event.seq, event.type, event.data), at)
+                self._document.take(event, at)
         values: dict[str, Any] = {
             "tenant": self.run.tenant,
             "id": self.run.id,
@@ -351,10 +340,9 @@ class RunWriter:
         clauses = [source() for source in (*batch.sources, *batch.dropped_at_end)]
         if batch.of_document and self._document:
             clauses.append(batch.of_document.clause(self._document.document()))
-        for part in (*clauses, *([batch.transition] if batch.transition else [])):
-            values |= part.values
-        assignments = batch.transition.assignments if batch.transition else ""
-        statement = _statement(assignments, (*rows, *(clause.sql for clause in clauses)))
+        for added in (batch.values, *(clause.values for clause in clauses)):
+            values |= added
+        statement = _statement(batch.assignments, (*rows, *(clause.sql for clause in clauses)))
         return _PreparedBatch(stored, statement, values, batch.writes)
 
 
@@ -365,9 +353,9 @@ def _document_of(run: Run) -> RunDocumentBuilder:
     return builder
 
 
-def _stored(seq: int, event: AnyEvent) -> StoredEvent:
+def _stored(seq: int, event: AnyEvent) -> EventRow:
     data, text = _masked(event.model_dump(mode="json"))
-    return StoredEvent(seq, event.type, cast("dict[str, Any]", data), text)
+    return EventRow(seq, event.type, cast("dict[str, Any]", data), text)
 
 
 def _masked(value: Json) -> tuple[Json, bytes]:

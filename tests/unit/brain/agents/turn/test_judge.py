@@ -9,7 +9,8 @@ from random import Random
 import pytest
 
 from architect.proof import Judgement, judged
-from starling.core.teams.proofs import CriterionReport, TrialRecord
+from starling.core.events.build_events import CriterionReport
+from starling.core.teams.proofs import TrialRecord
 from starling.core.teams.spec import Criterion, Example
 from starling.infra.llm.offline_model import OfflineModel
 from tests.support.in_memory_run import Execution, make_execution
