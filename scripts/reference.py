@@ -114,7 +114,8 @@ def _command(parent: Any, path: tuple[str, ...]) -> Iterator[str]:
 def _routes() -> Iterator[str]:
     yield from ("# Routes", "", _WRITTEN, "")
     yield "`GET /docs` shows every field with examples, `GET /openapi.json` is the schema. Errors are"
-    yield "`application/problem+json`."
+    yield "`application/problem+json`. Any route may answer 401 (no key, or a wrong one), 403 (a key that may not) and"
+    yield "429 (too many requests), too."
     yield ""
     tag = None
     for path, operations in described()["paths"].items():
@@ -123,7 +124,8 @@ def _routes() -> Iterator[str]:
                 tag = operation.get("tags", [""])[0]
                 yield from ("", f"## {tag}", "", "| route | what it does | statuses |", "| --- | --- | --- |")
             text = _text(operation.get("description") or operation["summary"])
-            yield f"| `{method.upper()} {path}` | {text} | {', '.join(sorted(operation['responses']))} |"
+            statuses = sorted(operation["responses"].keys() - {"401", "403", "429"})
+            yield f"| `{method.upper()} {path}` | {text} | {', '.join(statuses)} |"
 
 
 def _events() -> Iterator[str]:

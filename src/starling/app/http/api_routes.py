@@ -8,6 +8,7 @@ from starling.app.http import problems
 from starling.app.http.app_state import AppState
 from starling.app.http.authentication import PrincipalMiddleware
 from starling.app.http.openapi import describe
+from starling.app.http.route_loading import append_routes
 from starling.app.http.routes import (
     agent_run,
     agents,
@@ -59,7 +60,7 @@ def described() -> dict[str, Any]:
     """Return the description of all routes, as `/openapi.json` has it where a key is needed."""
     api = FastAPI(title="Starling")
     for router in (*ROUTERS, health.router):
-        api.include_router(router)
+        append_routes(api, router)
     describe(api, keyless=False)
     return api.openapi()
 
@@ -69,8 +70,7 @@ def make_app_for(services: Services, principal: Principal) -> FastAPI:
     api = FastAPI(openapi_url=None)
     api.state.api = AppState(services.storage, services)
     for router in (health.router, *ROUTERS):
-        # as they are: including them would build them a second time, which takes longer than most requests
-        api.router.routes.extend(router.routes)
+        append_routes(api, router)
     problems.install(api)
     api.add_middleware(PrincipalMiddleware, principal=principal)
     return api

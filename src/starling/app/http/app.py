@@ -8,9 +8,8 @@ from starling.app.http.app_state import AppState
 from starling.app.http.authentication import AccessControl, AuthenticationMiddleware
 from starling.app.http.body_limits import BodyLimitMiddleware
 from starling.app.http.openapi import describe
-from starling.app.http.problems import refusals
 from starling.app.http.request_telemetry import TelemetryMiddleware
-from starling.app.http.route_loading import HoldForRoutes, LoadedRoutes
+from starling.app.http.route_loading import HoldForRoutes, LoadedRoutes, append_routes
 from starling.app.http.routes import health
 from starling.app.storage import Storage
 
@@ -24,10 +23,9 @@ def make_app(storage: Storage, version: str, access: AccessControl, input_chars:
         title="Starling",
         version=version,
         summary="A self-extending supervisor swarm platform: one specialist agent for every MCP server.",
-        responses=refusals(401, 403, 429),
     )
     app.state.api = AppState(storage)
-    app.include_router(health.router)
+    append_routes(app, health.router)
     problems.install(app)
     app.add_middleware(HoldForRoutes, app=app, loaded=loaded)
     describe(app, keyless=access.keyless)

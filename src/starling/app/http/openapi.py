@@ -4,18 +4,23 @@ import inspect
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from http import HTTPStatus
 from importlib.resources import files
 from typing import Any, Final, cast
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_fields_from_routes
-from pydantic import TypeAdapter
-from pydantic.json_schema import models_json_schema
+from pydantic import BaseModel, TypeAdapter
+from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
 from starling.app.http.openai_errors import OpenAIError, is_for_openai
+from starling.app.http.problems import PROBLEM_TYPE, Problem
 from starling.core.json_schemas.subschemas import value_at
 
-PROBLEM_TYPE: Final = "application/problem+json"
+_ERRORS: Final[Sequence[tuple[type[BaseModel], JsonSchemaMode]]] = (
+    (Problem, "serialization"),
+    (OpenAIError, "serialization"),
+)
 _PROBLEM: Final = {PROBLEM_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
 _OPENAI_ERROR: Final = {"application/json": {"schema": {"$ref": "#/components/schemas/OpenAIError"}}}
 _REFERENCE: Final = "#/components/schemas/{model}"
@@ -47,7 +52,7 @@ def describe(app: FastAPI, *, keyless: bool) -> None:
     def openapi() -> dict[str, Any]:
         document = described()
         schemas = document["components"]["schemas"]
-        schemas |= models_json_schema([(OpenAIError, "serialization")], ref_template=_REFERENCE)[1]["$defs"]
+        schemas |= models_json_schema(_ERRORS, ref_template=_REFERENCE)[1]["$defs"]
         for path, operation in ((at, one) for at, of in document["paths"].items() for one in of.values()):
             _describe_responses(path, operation)
             if keyless and (ways := operation.get("security")):
@@ -65,8 +70,9 @@ def describe(app: FastAPI, *, keyless: bool) -> None:
 
 
 def _describe_responses(path: str, operation: dict[str, Any]) -> None:
-    if "security" not in operation:  # open paths need no scope, but a wrong key is refused there too
-        operation["responses"].pop("403", None)
+    needs_scope = "security" in operation  # open paths need none, but a wrong key is refused there too
+    for status in (401, *([403] if needs_scope else []), 429):
+        operation["responses"].setdefault(str(status), {"description": HTTPStatus(status).phrase})
     errors = _OPENAI_ERROR if is_for_openai(path) else _PROBLEM
     if errors is _OPENAI_ERROR and (invalid := operation["responses"].pop("422", None)):
         operation["responses"]["400"] = invalid | {"description": "Bad Request"}

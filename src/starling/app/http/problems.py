@@ -20,7 +20,6 @@ from starlette.routing import compile_path
 from starlette.types import Message, Receive, Scope, Send
 
 from starling.app.http.openai_errors import is_for_openai, openai_error, openai_error_event
-from starling.app.http.openapi import PROBLEM_TYPE
 from starling.core.errors import (
     BacklogFullError,
     ConfigurationError,
@@ -42,6 +41,8 @@ from starling.core.principal import Principal
 from starling.core.principal import Scope as KeyScope
 from starling.core.teams.spec import TeamInvalidError
 from starling.core.validation_errors import MOST_FAULTS, fault_list, fault_text, location_path
+
+PROBLEM_TYPE: Final = "application/problem+json"
 
 _log = logging.getLogger(__name__)
 _STATUS: Final[Mapping[type[StarlingError], int]] = {
@@ -84,8 +85,8 @@ class Problem(BaseModel):
 
 
 def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Return how `/openapi.json` describes that a route answers with these errors."""
-    return {status: {"model": Problem} for status in statuses}
+    """Return how a route says that it answers with these errors; `describe` adds what their bodies are."""
+    return {status: {} for status in statuses}
 
 
 class ProblemResponse(JSONResponse):

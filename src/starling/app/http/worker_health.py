@@ -12,6 +12,7 @@ from starling.app.http import problems
 from starling.app.http.app_state import AppState, drain
 from starling.app.http.authentication import AuthenticationMiddleware, open_access_control
 from starling.app.http.listener import bind
+from starling.app.http.route_loading import append_routes
 from starling.app.http.routes import health, metrics
 from starling.app.http.uvicorn_server import serving
 from starling.app.storage import Storage
@@ -39,7 +40,7 @@ async def serve_worker_health(settings: Settings, storage: Storage) -> AsyncGene
         app = FastAPI(title="Starling worker", openapi_url=None)
         app.state.api = AppState(storage)
         for module in (health, metrics):
-            app.include_router(module.router)
+            append_routes(app, module.router)
         problems.install(app)
         app.add_middleware(AuthenticationMiddleware, access=access)
         async with serving(app, bind(settings.host, settings.worker_port)) as address:

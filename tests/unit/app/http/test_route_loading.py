@@ -8,7 +8,7 @@ import httpx
 from fastapi import APIRouter, FastAPI
 
 from starling.app.http.app_state import AppState
-from starling.app.http.route_loading import HoldForRoutes
+from starling.app.http.route_loading import HoldForRoutes, append_routes
 from starling.app.storage import Storage
 
 _RUNS: Final = APIRouter()
@@ -63,6 +63,14 @@ async def test_routes_are_added_once_when_several_requests_waited_for_them() -> 
         paths = (await client.get("/openapi.json")).json()["paths"]
 
     assert list(paths) == ["/v1/agent/run", "/v1/agents"]
+
+
+def test_routes_are_added_as_they_were_built() -> None:
+    app = FastAPI(openapi_url=None)
+
+    append_routes(app, _RUNS)
+
+    assert app.routes == _RUNS.routes
 
 
 def _client(loading: _Loading) -> httpx.AsyncClient:
