@@ -21,7 +21,7 @@ class LoadedRoutes(Protocol):
 
 
 def append_routes(app: FastAPI, router: APIRouter) -> None:
-    """Add the routes of a router as they are: `include_router` builds each a second time, half a second for all."""
+    """Add the routes of a router as they are: `include_router` builds each again, at its first request."""
     app.router.routes.extend(router.routes)
 
 
